@@ -1,0 +1,98 @@
+package gate
+
+import "time"
+
+// Route is the first letter of a bulkhead key.
+type Route string
+
+const (
+	Interactive Route = "interactive"
+	Batch       Route = "batch"
+)
+
+// Key names a bulkhead: a route and a tenant. Tenant "anon" is shared by all anonymous callers.
+type Key struct {
+	Route  Route
+	Tenant string
+}
+
+// Request asks for one upstream call.
+type Request struct {
+	ID      string // lease id and idempotency key; made by the store when empty
+	Key     Key
+	Ceiling int // places of the key, queued or live; 0 takes the knobs' value for the key
+	Cost    int // tokens; 0 means 1
+}
+
+// Lease is a granted slot. A call under it starts at or before StartBy and is over before CallBy, both on this instance's wall clock.
+type Lease struct {
+	ID      string
+	Key     Key
+	Granted time.Time
+	StartBy time.Time // P2: a call not started by then is abandoned, its token spent
+	CallBy  time.Time // the upstream deadline: lease end - 2 x skew bound - margin
+	End     time.Time
+}
+
+// Cause says which check refused.
+type Cause string
+
+const (
+	Held         Cause = "held"          // NHTSA asked for a pause, or fails
+	BulkheadFull Cause = "bulkhead-full" // the key's own places
+	QueueFull    Cause = "queue-full"
+	NoToken      Cause = "no-token" // shared rate
+	NoSlot       Cause = "no-slot"  // shared concurrency
+)
+
+// HoldReason says why the gate is held.
+type HoldReason string
+
+const (
+	HoldThrottled HoldReason = "throttled"
+	HoldFailing   HoldReason = "failing"
+	HoldStarting  HoldReason = "starting" // a gate made on old tables waits one lease time
+	HoldOperator  HoldReason = "operator"
+)
+
+// Refusal is a denial: a value, not an error.
+type Refusal struct {
+	Cause      Cause
+	Hold       HoldReason    // with Held
+	RetryAfter time.Duration // whole seconds, at least 1 s
+	Waited     time.Duration
+	Estimated  bool // decided from a view that may be old, rather than exact
+}
+
+// OutcomeKind says how the call under a lease ended.
+type OutcomeKind string
+
+const (
+	Succeeded OutcomeKind = "succeeded"
+	Throttled OutcomeKind = "throttled" // 429, 403
+	Failed    OutcomeKind = "failed"    // connection, 5xx, timeout
+	Abandoned OutcomeKind = "abandoned" // no call was made, or one that says nothing about NHTSA's health: cut short by us, or answered unusably
+)
+
+// Outcome is carried by the release.
+type Outcome struct {
+	Kind       OutcomeKind
+	RetryAfter time.Duration // with Throttled: NHTSA's own, 0 when it gave none
+	Blocked    bool          // with Throttled: 403
+	Took       time.Duration // of the upstream call, 0 when none was made
+}
+
+// View is what the outside may see of a gate: no tenant names.
+type View struct {
+	Limit         int // slots in force
+	MaxInFlight   int // slots configured
+	InFlight      int // live leases not yet past their end
+	Tokens        int // whole calls that could start now by rate
+	Burst         int
+	RatePerSecond float64
+	Queued        int
+	HeldFor       time.Duration // 0 when not held
+	Hold          HoldReason
+	KnobsVersion  int
+	ReadAt        time.Time
+}

@@ -1,0 +1,147 @@
+package gate
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Epoch is the zero of all times in the state: short numbers make a small item.
+var Epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// Micros is microseconds since Epoch, Millis milliseconds.
+type (
+	Micros int64
+	Millis int64
+)
+
+// MicrosOf drops the monotonic reading: a frozen instance's monotonic clock may have stood still.
+func MicrosOf(t time.Time) Micros { return Micros(t.Round(0).Sub(Epoch).Microseconds()) }
+
+// Time is the instant on the wall clock.
+func (m Micros) Time() time.Time { return Epoch.Add(time.Duration(m) * time.Microsecond) }
+
+// Millis rounds down.
+func (m Micros) Millis() Millis { return Millis(m / 1000) }
+
+// Time is the instant on the wall clock.
+func (m Millis) Time() time.Time { return Epoch.Add(time.Duration(m) * time.Millisecond) }
+
+func millisUp(m Micros) Millis { return Millis((m + 999) / 1000) }
+
+// Anonymous is the tenant of all callers without a key: they share the places of one bulkhead.
+const Anonymous = "anon"
+
+// Place names the bulkhead of a key in the state: route letter and 48 bits of hash, 9 bytes.
+type Place string
+
+// Place is where the ids of this key are kept.
+func (k Key) Place() Place {
+	sum := sha256.Sum256([]byte(k.Tenant))
+	letter := "i"
+	if k.Route == Batch {
+		letter = "b"
+	}
+	return Place(letter + base64.RawURLEncoding.EncodeToString(sum[:6]))
+}
+
+// IsPlace tells a place's name from the other attributes of the state.
+func IsPlace(name string) bool {
+	return len(name) == 9 && (name[0] == 'i' || name[0] == 'b')
+}
+
+// State is what all instances share about one upstream budget.
+type State struct {
+	Version int   // of the knobs
+	Knobs   Knobs // in force
+	Limit   int   // slots in force, 1 to Knobs.MaxInFlight
+
+	TAT     Micros // theoretical arrival time, see gcra
+	Hold    Millis // no admission before this
+	Reason  HoldReason
+	Latency Millis // smoothed upstream time, 0 before the first call
+
+	Leases map[string]Millis  // lease id -> end
+	Queued int                // waiting tickets: newcomers do not pass them
+	Places map[Place][]string // bulkhead -> its ids, sorted, never empty
+	Batch  []string           // ids of live batch leases, sorted
+}
+
+// Clone is a deep copy.
+func (s State) Clone() State {
+	s.Leases = maps.Clone(s.Leases)
+	places := make(map[Place][]string, len(s.Places))
+	for p, ids := range s.Places {
+		places[p] = slices.Clone(ids)
+	}
+	s.Places = places
+	s.Batch = slices.Clone(s.Batch)
+	return s
+}
+
+// dead reports whether a lease may be given to somebody else: past its end by more than the clocks may differ.
+func (s State) dead(end, now Millis) bool {
+	return now > end+Millis(s.Knobs.SkewBound.Milliseconds())
+}
+
+// live counts the ids whose lease is not dead. An id without a lease is a ticket and counts.
+func (s State) live(ids []string, now Millis) int {
+	n := 0
+	for _, id := range ids {
+		if end, leased := s.Leases[id]; !leased || !s.dead(end, now) {
+			n++
+		}
+	}
+	return n
+}
+
+// View is what the outside may see at now.
+func (s State) View(now Micros) View {
+	v := View{
+		Limit: s.Limit, MaxInFlight: s.Knobs.MaxInFlight, Queued: s.Queued,
+		Tokens: s.Knobs.Bucket().Tokens(int64(s.TAT), int64(now)),
+		Burst:  s.Knobs.Burst, RatePerSecond: s.Knobs.RatePerSecond,
+		KnobsVersion: s.Version, ReadAt: now.Time(),
+	}
+	for _, end := range s.Leases {
+		if !s.dead(end, now.Millis()) {
+			v.InFlight++
+		}
+	}
+	if s.Hold > now.Millis() {
+		v.HeldFor, v.Hold = s.Hold.Time().Sub(now.Time()), s.Reason
+	}
+	return v
+}
+
+// insert and remove keep a sorted set without touching the one they are given.
+func insert(set []string, id string) []string {
+	i, found := slices.BinarySearch(set, id)
+	if found {
+		return set
+	}
+	return slices.Insert(slices.Clone(set), i, id)
+}
+
+func remove(set []string, ids ...string) []string {
+	var out []string
+	for _, id := range set {
+		if !slices.Contains(ids, id) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// NewState is a gate nobody has used. Held: the bucket is empty and nobody starts for one lease time, because calls that an
+// older gate granted may still run.
+func NewState(k Knobs, now Micros, held bool) State {
+	s := State{Version: 1, Knobs: k, Limit: k.MaxInFlight, Leases: map[string]Millis{}, Places: map[Place][]string{}}
+	if held {
+		s.TAT = now + Micros(k.Bucket().Tau+k.Bucket().T)
+		s.Hold, s.Reason = millisUp(now+Micros(k.LeaseTTL.Microseconds())), HoldStarting
+	}
+	return s
+}

@@ -1,0 +1,310 @@
+package gate
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"vingate/internal/gcra"
+)
+
+// Write is one conditional write. Holds is its condition on the state it meets, Apply its update; a store does both
+// in one atomic step, or neither. Writes are values: they can be repeated, delayed and reordered.
+type Write interface {
+	Holds(State) bool
+	Apply(State) State
+}
+
+// DeadLease is a lease that an admission removes: exactly this one, with exactly this end.
+type DeadLease struct {
+	ID    string
+	End   Millis
+	Place Place // the bulkhead that holds it, "" when none does
+	Batch bool
+}
+
+// Admit takes a slot, a token and a place.
+type Admit struct {
+	ID    string
+	Place Place
+	Batch bool
+
+	Version int // of the knobs it was planned with
+	Limit   int // in force when it was planned
+	Now     Micros
+	End     Millis
+	Cost    int
+	Band    gcra.Band
+	Lo, Hi  Micros // where TAT must lie: Busy [Lo, Hi], Reset < Now
+	Step    Micros // Cost x T
+
+	PlaceCap, BatchCap int // sizes the sets must be below
+
+	// Dead leases are removed with it. DynamoDB refuses to add to and delete from one set in one update, so a set that
+	// holds both the caller and a dead lease is replaced whole, on condition that it is still the one that was seen.
+	Dead                 []DeadLease
+	SeenPlace, SeenBatch []string
+}
+
+// Check is one clause of a condition.
+type Check struct {
+	Name string
+	OK   bool
+}
+
+func all(checks []Check) bool {
+	return !slices.ContainsFunc(checks, func(c Check) bool { return !c.OK })
+}
+
+// Checks is the condition, clause by clause: a test leaves each one out and must see a promise broken.
+func (w Admit) Checks(s State) []Check {
+	_, mine := s.Leases[w.ID]
+	inBand := s.TAT < w.Now
+	if w.Band == gcra.Busy {
+		inBand = s.TAT >= w.Lo && s.TAT <= w.Hi
+	}
+	dead := true
+	for _, d := range w.Dead {
+		end, there := s.Leases[d.ID]
+		dead = dead && there && end == d.End
+	}
+	return []Check{
+		{"version", s.Version == w.Version},
+		{"limit", s.Limit == w.Limit},
+		{"no waiters", s.Queued == 0},
+		{"no hold", s.Hold <= w.Now.Millis()},
+		{"id", !mine},
+		{"slots", len(s.Leases) < w.Limit+len(w.Dead)},
+		{"tat", inBand},
+		{"dead", dead},
+		{"place", mayJoin(s.Places[w.Place], w.SeenPlace, w.PlaceCap)},
+		{"batch", !w.Batch || mayJoin(s.Batch, w.SeenBatch, w.BatchCap)},
+	}
+}
+
+// mayJoin: the set is the one that was seen, or, where none had to be seen, has room.
+func mayJoin(set, seen []string, below int) bool {
+	if seen != nil {
+		return slices.Equal(set, seen)
+	}
+	return len(set) < below
+}
+
+// Holds is the condition.
+func (w Admit) Holds(s State) bool { return all(w.Checks(s)) }
+
+// Apply is the update.
+func (w Admit) Apply(s State) State {
+	s = s.Clone()
+	var dead []string
+	for _, d := range w.Dead {
+		s.drop(d.ID, d.Place)
+		dead = append(dead, d.ID)
+	}
+	s.Leases[w.ID] = w.End
+	s.Places[w.Place] = join(s.Places[w.Place], w.SeenPlace, dead, w.ID)
+	if w.Batch {
+		s.Batch = join(s.Batch, w.SeenBatch, dead, w.ID)
+	}
+	if w.Band == gcra.Busy {
+		s.TAT += w.Step
+	} else {
+		s.TAT = w.Now + w.Step
+	}
+	return s
+}
+
+// join adds an id to a set, or to the one that was seen without its dead.
+func join(set, seen, dead []string, id string) []string {
+	if seen != nil {
+		set = remove(seen, dead...)
+	}
+	return insert(set, id)
+}
+
+// drop removes a lease and its place from a state of its own.
+func (s *State) drop(id string, place Place) {
+	delete(s.Leases, id)
+	if ids := remove(s.Places[place], id); len(ids) > 0 {
+		s.Places[place] = ids
+	} else {
+		delete(s.Places, place)
+	}
+	s.Batch = remove(s.Batch, id)
+}
+
+// Free gives a slot and a place back, and carries what the call taught.
+type Free struct {
+	ID      string
+	Place   Place
+	Batch   bool
+	Latency Millis // smoothed upstream time to keep, 0 leaves it
+
+	Hold   Millis // 0 leaves it; else it must be later than the hold in force
+	Reason HoldReason
+}
+
+// Checks is the condition, clause by clause: the lease is still there, so the release of a reclaimed lease changes
+// nothing; and a hold only ever grows.
+func (w Free) Checks(s State) []Check {
+	_, there := s.Leases[w.ID]
+	return []Check{{"lease", there}, {"later hold", w.Hold == 0 || s.Hold < w.Hold}}
+}
+
+// Holds is the condition.
+func (w Free) Holds(s State) bool { return all(w.Checks(s)) }
+
+// Apply is the update.
+func (w Free) Apply(s State) State {
+	s = s.Clone()
+	s.drop(w.ID, w.Place)
+	if w.Latency > 0 {
+		s.Latency = w.Latency
+	}
+	if w.Hold > 0 {
+		s.Hold, s.Reason = w.Hold, w.Reason
+	}
+	return s
+}
+
+// Plan decides a request at now on a view of the state. With a nil refusal the returned write, if it still holds when
+// it meets the state, is the admission.
+func (s State) Plan(now Micros, r Request) (Admit, *Refusal) {
+	k, ms := s.Knobs, now.Millis()
+	cost := max(1, r.Cost)
+	ceiling := r.Ceiling
+	if ceiling == 0 {
+		ceiling = k.ceiling(r.Key)
+	}
+	w := Admit{
+		ID: r.ID, Place: r.Key.Place(), Batch: r.Key.Route == Batch,
+		Version: s.Version, Limit: s.Limit, Now: now,
+		End:  millisUp(now + Micros(k.LeaseTTL.Microseconds())),
+		Cost: cost, Step: Micros(int64(cost) * k.Bucket().T),
+	}
+
+	if s.Hold > ms {
+		return w, &Refusal{Cause: Held, Hold: s.Reason, RetryAfter: retryAfter(s.Hold.Time().Sub(now.Time()))}
+	}
+	w.Dead = s.deadLeases(ms, r.ID)
+	mine := s.Places[w.Place]
+	mineLive := s.live(mine, ms)
+	if mineLive >= ceiling {
+		return w, &Refusal{Cause: BulkheadFull, RetryAfter: retryAfter(s.slotTime(k.keySlots(s.Limit)))}
+	}
+	if s.Queued > 0 {
+		return w, &Refusal{Cause: QueueFull, RetryAfter: retryAfter(s.slotTime(s.Limit) * time.Duration(s.Queued))}
+	}
+	bucket := k.Bucket()
+	if w.Band = bucket.Choose(int64(s.TAT), int64(now), cost); w.Band == gcra.Dry {
+		wait := bucket.Wait(int64(s.TAT), int64(now), cost)
+		return w, &Refusal{Cause: NoToken, RetryAfter: retryAfter(time.Duration(wait) * time.Microsecond)}
+	}
+	lo, hi := bucket.BusyRange(int64(now), cost)
+	w.Lo, w.Hi = Micros(lo), Micros(hi)
+
+	w.PlaceCap, w.BatchCap = min(ceiling, k.keySlots(s.Limit)), k.batchSlots(s.Limit)
+	if len(s.Leases)-len(w.Dead) >= s.Limit {
+		return w, &Refusal{Cause: NoSlot, RetryAfter: retryAfter(s.slotTime(s.Limit))}
+	}
+	if mineLive >= w.PlaceCap {
+		return w, &Refusal{Cause: NoSlot, RetryAfter: retryAfter(s.slotTime(w.PlaceCap))}
+	}
+	if w.Batch && s.live(s.Batch, ms) >= w.BatchCap {
+		return w, &Refusal{Cause: NoSlot, RetryAfter: retryAfter(s.slotTime(w.BatchCap))}
+	}
+	for _, d := range w.Dead {
+		if d.Place == w.Place {
+			w.SeenPlace = mine
+		}
+		if d.Batch && w.Batch {
+			w.SeenBatch = s.Batch
+		}
+	}
+	return w, nil
+}
+
+// deadLeases lists every lease that may be given away, in a fixed order. Not the caller's own: a write that names its id
+// twice is invalid, and does not hold anyway.
+func (s State) deadLeases(now Millis, own string) []DeadLease {
+	var dead []DeadLease
+	for id, end := range s.Leases {
+		if id == own || !s.dead(end, now) {
+			continue
+		}
+		d := DeadLease{ID: id, End: end, Batch: slices.Contains(s.Batch, id)}
+		for place, ids := range s.Places {
+			if slices.Contains(ids, id) {
+				d.Place = place
+			}
+		}
+		dead = append(dead, d)
+	}
+	slices.SortFunc(dead, func(a, b DeadLease) int { return cmp.Or(cmp.Compare(a.End, b.End), cmp.Compare(a.ID, b.ID)) })
+	return dead
+}
+
+// slotTime is the expected time until one of n slots comes free.
+func (s State) slotTime(n int) time.Duration {
+	latency := time.Duration(s.Latency) * time.Millisecond
+	if latency == 0 {
+		latency = time.Second // before the first call: NHTSA's usual 0.3-1 s, rounded up
+	}
+	return latency / time.Duration(max(1, n))
+}
+
+// retryAfter is a Retry-After: whole seconds, rounded up, at least one.
+func retryAfter(d time.Duration) time.Duration {
+	return max(time.Second, (d + time.Second - 1).Truncate(time.Second))
+}
+
+// Lease is what the holder of this admission may do, once it has been applied. The call must start within Attempt +
+// StartGrace of the stamp, whenever the answer came: that is P2's a + d, also when an answer was lost on the way.
+func (s State) Lease(w Admit, key Key) *Lease {
+	k, end := s.Knobs, w.End.Time()
+	return &Lease{
+		ID: w.ID, Key: key, Granted: w.Now.Time(), End: end,
+		StartBy: w.Now.Time().Add(k.Attempt + k.StartGrace),
+		CallBy:  end.Add(-2*k.SkewBound - Margin),
+	}
+}
+
+// Pauses without a Retry-After from NHTSA: after 429, and after 403, which is a block rather than a pace.
+const (
+	pauseThrottled = 30 * time.Second
+	pauseBlocked   = 15 * time.Minute
+	pauseLongest   = time.Hour
+)
+
+// PlanRelease is the write that gives a lease back with what its call taught. With a hold, the write may fail because a
+// later hold is in force: then Plain is the write to make.
+func (s State) PlanRelease(now Micros, l *Lease, o Outcome) Free {
+	w := Free{ID: l.ID, Place: l.Key.Place(), Batch: l.Key.Route == Batch}
+	if took := Millis(o.Took.Milliseconds()); took > 0 && o.Kind != Abandoned {
+		if s.Latency == 0 {
+			w.Latency = took
+		} else {
+			w.Latency = max(1, s.Latency+(took-s.Latency)/8)
+		}
+	}
+	if o.Kind == Throttled {
+		pause := o.RetryAfter
+		switch {
+		case pause <= 0 && o.Blocked:
+			pause = pauseBlocked
+		case pause <= 0:
+			pause = pauseThrottled
+		}
+		pause = min(max(pause, time.Second), pauseLongest)
+		// Whole seconds, so that many instances that hear 429 together write one hold, not one each.
+		until := millisUp(now + Micros(pause.Microseconds()))
+		w.Hold, w.Reason = (until+999)/1000*1000, HoldThrottled
+	}
+	return w
+}
+
+// Plain is the release without the hold.
+func (w Free) Plain() Free {
+	w.Hold, w.Reason = 0, ""
+	return w
+}
