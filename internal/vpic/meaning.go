@@ -1,0 +1,282 @@
+package vpic
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Interpret gives the meaning of a stored or live envelope for q; err is a *Error of kind BadResponse.
+func Interpret(body []byte, q Query) (Decoding, error) {
+	d, e := interpret(withoutBOM(body), q)
+	if e != nil {
+		return Decoding{}, e
+	}
+	return d, nil
+}
+
+func interpret(body []byte, q Query) (Decoding, *Error) {
+	rows, e := readRows(body)
+	if e != nil {
+		return Decoding{}, e
+	}
+	if len(rows) > 1 {
+		return Decoding{}, unusable("more than one row")
+	}
+	fields, e := readFields(rows[0])
+	if e != nil {
+		return Decoding{}, e
+	}
+	if !sameVIN(fields["VIN"], q.VIN) {
+		return Decoding{}, unusable("the row is for another VIN")
+	}
+	return decode(fields)
+}
+
+func unusable(reason string) *Error { return &Error{Kind: BadResponse, Reason: reason} }
+
+func sameVIN(row, asked string) bool {
+	return asked != "" && strings.EqualFold(strings.TrimSpace(row), strings.TrimSpace(asked))
+}
+
+func withoutBOM(body []byte) []byte { return bytes.TrimPrefix(body, []byte("\xEF\xBB\xBF")) }
+
+// readRows gives the rows of an envelope, at least one.
+func readRows(body []byte) ([]json.RawMessage, *Error) {
+	if start := bytes.TrimLeft(body, " \t\r\n"); len(start) == 0 {
+		return nil, unusable("an empty body")
+	} else if start[0] == '<' {
+		return nil, unusable("XML or HTML in place of JSON")
+	}
+	if !utf8.Valid(body) {
+		return nil, unusable("the body is not UTF-8")
+	}
+	// A map, since struct fields would also match keys in another letter case.
+	var envelope map[string]json.RawMessage
+	if err := json.Unmarshal(body, &envelope); err != nil {
+		return nil, unusable("the body is not one JSON object")
+	}
+	var message string
+	if raw, found := envelope["Message"]; found && json.Unmarshal(raw, &message) != nil {
+		return nil, unusable("the envelope's Message is not a text")
+	}
+	if reason := errorMessage(message); reason != "" {
+		return nil, unusable(reason)
+	}
+	var rows []json.RawMessage
+	if raw, found := envelope["Results"]; found && json.Unmarshal(raw, &rows) != nil {
+		return nil, unusable("the envelope's Results is not a list")
+	}
+	if len(rows) == 0 {
+		return nil, unusable("no row")
+	}
+	return rows, nil
+}
+
+// errorMessage recognises an envelope whose Message is an error, and says which in
+// words of our own; "" for all others.
+func errorMessage(message string) string {
+	m := strings.ToLower(strings.TrimSpace(message))
+	switch {
+	case !strings.HasPrefix(m, "error") && !strings.Contains(m, "execution error"):
+		return ""
+	case strings.Contains(m, "pre-1981"):
+		return "an error message in place of a decode: model years before 1981 are not decoded"
+	}
+	return "an error message in place of a decode"
+}
+
+// readFields gives the texts of one flat row.
+func readFields(row json.RawMessage) (map[string]string, *Error) {
+	var raw map[string]json.RawMessage
+	if err := json.Unmarshal(row, &raw); err != nil || raw == nil {
+		return nil, unusable("the row is not an object")
+	}
+	fields := make(map[string]string, len(raw))
+	for key, value := range raw {
+		switch value[0] {
+		case '"':
+			var s string
+			if err := json.Unmarshal(value, &s); err != nil {
+				return nil, unusable("the row holds an unreadable text")
+			}
+			fields[key] = s
+		case 'n':
+			fields[key] = ""
+		case '{', '[':
+			if slices.Contains(readKeys[:], key) {
+				return nil, unusable("the row's " + key + " is not a text")
+			}
+			fields[key] = string(value)
+		default: // a number or a truth value
+			fields[key] = string(value)
+		}
+	}
+	return fields, nil
+}
+
+// readKeys are the keys whose texts decide what a row means.
+var readKeys = [...]string{"VIN", "ErrorCode", "ErrorText", "Make", "Model", "ModelYear", "Manufacturer", "SuggestedVIN"}
+
+func decode(fields map[string]string) (Decoding, *Error) {
+	codes, ok := readCodes(fields["ErrorCode"])
+	if !ok {
+		return Decoding{}, unusable("the row has no readable ErrorCode")
+	}
+	d := Decoding{
+		Fields:    fields,
+		Codes:     codes,
+		Messages:  messages(codes, fields["ErrorText"]),
+		Make:      name(fields["Make"]),
+		Model:     name(fields["Model"]),
+		ModelYear: year(fields["ModelYear"]),
+	}
+	if s := strings.TrimSpace(fields["SuggestedVIN"]); !sameVIN(fields["VIN"], s) {
+		d.SuggestedVIN = s
+	}
+	d.Outcome = outcome(d, name(fields["Manufacturer"]) != "")
+	return d, nil
+}
+
+// outcome is the table of the package comment.
+func outcome(d Decoding, manufacturer bool) Outcome {
+	switch {
+	case slices.Contains(d.Codes, 7), d.Make == "" && d.Model == "" && !manufacturer:
+		return Unknown
+	case d.Make == "" || d.Model == "" || d.ModelYear == 0, slices.Contains(d.Codes, 6):
+		return Partial
+	case slices.Equal(d.Codes, []int{0}), slices.Equal(d.Codes, []int{0, 10}):
+		return Clean
+	}
+	return Warned
+}
+
+// name gives a text for show, "" for the answers that say there is none.
+func name(s string) string {
+	s = strings.TrimSpace(s)
+	if strings.EqualFold(s, "Not Applicable") || strings.EqualFold(s, "Not Reported") {
+		return ""
+	}
+	return s
+}
+
+// year reads a model year; whatever else stands in the field is 0.
+func year(s string) int {
+	s = strings.TrimSpace(s)
+	if len(s) != 4 || strings.Trim(s, "0123456789") != "" {
+		return 0
+	}
+	n, _ := strconv.Atoi(s) // four digits
+	if n < 1886 || n > 2099 {
+		return 0
+	}
+	return n
+}
+
+// maxCodes and maxCodeDigits bound a list of codes; NHTSA has sixteen codes of up to three digits.
+const (
+	maxCodes      = 64
+	maxCodeDigits = 6
+)
+
+// readCodes reads ErrorCode, a list of numbers joined by commas. Blanks, stray
+// separators and semicolons are tolerated, anything else is not.
+func readCodes(s string) (codes []int, ok bool) {
+	for part := range strings.FieldsFuncSeq(s, func(r rune) bool { return r == ',' || r == ';' }) {
+		part = strings.TrimSpace(part)
+		if part == "" {
+			continue
+		}
+		if len(part) > maxCodeDigits || len(codes) == maxCodes || strings.Trim(part, "0123456789") != "" {
+			return nil, false
+		}
+		n, _ := strconv.Atoi(part) // a few digits, as was just seen
+		codes = append(codes, n)
+	}
+	slices.Sort(codes)
+	codes = slices.Compact(codes)
+	return codes, len(codes) > 0
+}
+
+// errorTextLimit is the number of characters at which NHTSA cuts ErrorText.
+const errorTextLimit = 500
+
+// messages gives one sentence for each code: NHTSA's where ErrorText has it, else
+// our own. ErrorText joins "N - text" with "; ", but a text may hold a semicolon
+// itself (that of 7 does): so it is cut only in front of a code that ErrorCode names.
+func messages(codes []int, errorText string) []string {
+	type span struct{ head, text int } // where "N - " begins and ends
+	spans := make([]span, len(codes))
+	from := 0
+	for i, code := range codes {
+		head, text := findCode(errorText, from, code)
+		spans[i] = span{head, text}
+		if head >= 0 {
+			from = text
+		}
+	}
+
+	out := make([]string, len(codes))
+	end, last := len(errorText), true
+	for i := len(codes) - 1; i >= 0; i-- {
+		if spans[i].head >= 0 {
+			out[i] = strings.Trim(errorText[spans[i].text:end], "; \t\r\n")
+			if last && out[i] != "" && utf8.RuneCountInString(errorText) >= errorTextLimit {
+				out[i] += "…"
+			}
+			end, last = spans[i].head, false
+		}
+		if out[i] == "" {
+			out[i] = ownWords(codes[i])
+		}
+	}
+	return out
+}
+
+// findCode finds "N - " at the start of s or behind a semicolon, from an offset on.
+func findCode(s string, from, code int) (head, text int) {
+	number := strconv.Itoa(code)
+	for at := from; at < len(s); {
+		rest := strings.TrimLeft(s[at:], " ")
+		if after, found := strings.CutPrefix(rest, number); found && (at == 0 || s[at-1] == ';') {
+			if after, found = strings.CutPrefix(strings.TrimLeft(after, " "), "-"); found {
+				return at, len(s) - len(after)
+			}
+		}
+		next := strings.IndexByte(s[at:], ';')
+		if next < 0 {
+			break
+		}
+		at += next + 1
+	}
+	return -1, -1
+}
+
+// ownWords stand in where NHTSA sent a code without its text.
+func ownWords(code int) string {
+	if s, found := codeWords[code]; found {
+		return s
+	}
+	return "NHTSA answered with code " + strconv.Itoa(code) + ", whose meaning is not known here."
+}
+
+var codeWords = map[int]string{
+	0:   "NHTSA decoded this VIN without complaint.",
+	1:   "The check digit at position 9 does not fit the other characters.",
+	2:   "NHTSA found one wrong position and suggests a correction.",
+	3:   "NHTSA found one wrong position, taking the check digit to be right, and suggests a correction.",
+	4:   "NHTSA found one wrong position and several ways to correct it.",
+	5:   "NHTSA found a few wrong positions.",
+	6:   "The VIN is incomplete.",
+	7:   "NHTSA does not know this manufacturer.",
+	8:   "NHTSA has no details for this VIN at present.",
+	9:   "NHTSA takes this for a glider, which is not a motor vehicle by itself.",
+	10:  "NHTSA takes this for an off-road product, not certified as a motor vehicle.",
+	11:  "Position 10 stands for no model year.",
+	12:  "The model year that was given does not fit position 10.",
+	14:  "NHTSA cannot explain some of the characters.",
+	400: "The VIN has characters that cannot stand where they are.",
+}
