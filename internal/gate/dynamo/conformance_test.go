@@ -1,0 +1,242 @@
+package dynamo
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"pgregory.net/rapid"
+
+	"vingate/internal/gate"
+)
+
+const noon = gate.Micros(12 * 3600 * 1e6)
+
+func testKnobs() gate.Knobs {
+	return gate.Knobs{
+		MaxInFlight: 4, RatePerSecond: 20, Burst: 40, MaxQueued: 24,
+		BulkheadInteractive: 8, BulkheadBatch: 2, BulkheadAnon: 16,
+		LeaseTTL: 15 * time.Second, SkewBound: 250 * time.Millisecond, StartGrace: 250 * time.Millisecond, Attempt: gate.Attempt,
+	}
+}
+
+var keys = []gate.Key{
+	{Route: gate.Interactive, Tenant: gate.Anonymous}, {Route: gate.Interactive, Tenant: "alice"}, {Route: gate.Interactive, Tenant: "bob"},
+	{Route: gate.Batch, Tenant: "alice"}, {Route: gate.Batch, Tenant: "bob"},
+}
+
+// arbitrary is any state the gate may be in, with live and dead leases, at noon.
+func arbitrary(t *rapid.T) gate.State {
+	k := testKnobs()
+	s := gate.NewState(k, noon, false)
+	s.Version = rapid.IntRange(1, 2).Draw(t, "version")
+	s.Limit = rapid.IntRange(1, 4).Draw(t, "limit")
+	s.TAT = noon + gate.Micros(rapid.SampledFrom([]int64{-10_000_000, -370_000, -360_000, -1, 0, 1, 300_000, 720_000, 720_001, 3_000_000}).Draw(t, "tat"))
+	if rapid.IntRange(0, 5).Draw(t, "held") == 0 {
+		s.Hold, s.Reason = noon.Millis()+gate.Millis(rapid.IntRange(-1, 1).Draw(t, "hold")), gate.HoldThrottled
+	}
+	s.Latency = gate.Millis(rapid.IntRange(0, 900).Draw(t, "latency"))
+	for i := range rapid.IntRange(0, 4).Draw(t, "leases") {
+		id, key := fmt.Sprintf("lease%d", i), rapid.SampledFrom(keys).Draw(t, "key")
+		s.Leases[id] = noon.Millis() + gate.Millis(rapid.SampledFrom([]int{-60_000, -251, -250, 0, 15_000}).Draw(t, "end"))
+		ids := append(s.Places[key.Place()], id)
+		slices.Sort(ids)
+		s.Places[key.Place()] = ids
+		if key.Route == gate.Batch {
+			s.Batch = append(s.Batch, id)
+		}
+	}
+	return s
+}
+
+// The heart of the package: on any state, any write the core can plan (also one planned on another state, so that it meets
+// a state that has moved on) is applied by DynamoDB exactly if the core says it holds, and leaves exactly the state the core says.
+func TestEveryWriteMeansTheSameInTheCoreAndInTheStore(t *testing.T) {
+	store := newStore(t, nil)
+	applied, failed := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		state := arbitrary(t)
+		seen := state
+		if rapid.Bool().Draw(t, "moved on") {
+			seen = arbitrary(t)
+		}
+		var w gate.Write
+		var x *expression
+		if rapid.IntRange(0, 2).Draw(t, "kind") > 0 {
+			r := gate.Request{ID: "new", Key: rapid.SampledFrom(keys).Draw(t, "asks"), Cost: rapid.IntRange(1, 3).Draw(t, "cost")}
+			if rapid.IntRange(0, 9).Draw(t, "again") == 0 {
+				r.ID = "lease0"
+			}
+			a, refusal := seen.Plan(noon, r)
+			if refusal != nil {
+				t.Skip("nothing to write")
+			}
+			w, x = a, admit(a)
+		} else {
+			lease := &gate.Lease{ID: rapid.SampledFrom([]string{"lease0", "lease1", "gone"}).Draw(t, "id"), Key: rapid.SampledFrom(keys).Draw(t, "of")}
+			for _, key := range keys {
+				if slices.Contains(state.Places[key.Place()], lease.ID) {
+					lease.Key = key
+				}
+			}
+			f := seen.PlanRelease(noon, lease, rapid.SampledFrom([]gate.Outcome{
+				{Kind: gate.Succeeded, Took: 300 * time.Millisecond}, {Kind: gate.Abandoned}, {Kind: gate.Throttled, RetryAfter: time.Second}, {Kind: gate.Failed},
+			}).Draw(t, "outcome"))
+			w, x = f, free(f)
+		}
+		waiters := rapid.IntRange(0, 9).Draw(t, "queued") == 0
+		put(store, state, waiters)
+		if waiters {
+			state.Queued = 1
+		}
+
+		after, met, err := store.update(context.Background(), x)
+		if err != nil {
+			t.Fatalf("%v\n%s\nIF %s", err, aws.ToString(x.input("", "").UpdateExpression), aws.ToString(x.input("", "").ConditionExpression))
+		}
+		if holds := w.Holds(state); holds != (met == nil) {
+			t.Fatalf("the core says %v, DynamoDB says %v\n%+v\non %+v", holds, met == nil, w, state)
+		}
+		got, want := after, state
+		if met != nil {
+			got = *met
+			failed++
+		} else {
+			want = w.Apply(state)
+			applied++
+		}
+		if !reflect.DeepEqual(normal(got), normal(want)) {
+			t.Fatalf("DynamoDB has\n%+v, the core\n%+v\nafter %+v", got, want, w)
+		}
+	})
+	if !testing.Short() && (applied < 20 || failed < 5) {
+		t.Errorf("only %d applied and %d failed: this shows little", applied, failed)
+	}
+}
+
+// normal makes empty and missing sets the same: DynamoDB knows no empty set.
+func normal(s gate.State) gate.State {
+	s = s.Clone()
+	if len(s.Batch) == 0 {
+		s.Batch = nil
+	}
+	return s
+}
+
+func put(s *Store, state gate.State, waiters bool) {
+	it := encode(s.pk, state)
+	if waiters {
+		it[attrQueue] = &types.AttributeValueMemberM{Value: item{"ticket": number(1)}}
+	}
+	if _, err := s.Client.PutItem(context.Background(), &dynamodb.PutItemInput{TableName: aws.String(s.Table), Item: it}); err != nil {
+		panic(err)
+	}
+}
+
+func TestStateSurvivesTheItemUnchanged(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := arbitrary(t)
+		got, err := decode(encode("gate#x", s))
+		if err != nil || !reflect.DeepEqual(normal(got), normal(s)) {
+			t.Fatalf("%+v\nbecame %+v, %v", s, got, err)
+		}
+	})
+}
+
+// A gate that cannot be read whole is not used.
+func TestDamagedItemIsRefusedWhole(t *testing.T) {
+	good := gate.NewState(testKnobs(), noon, false)
+	for name, damage := range map[string]func(item){
+		"no limit":          func(it item) { delete(it, attrLimit) },
+		"limit 0":           func(it item) { it[attrLimit] = number(0) },
+		"tat is text":       func(it item) { it[attrTAT] = text("1") },
+		"tat is a fraction": func(it item) { it[attrTAT] = &types.AttributeValueMemberN{Value: "1.5"} },
+		"no leases":         func(it item) { delete(it, attrLeases) },
+		"no queue":          func(it item) { delete(it, attrQueue) },
+		"lease without end": func(it item) { it[attrLeases].(*types.AttributeValueMemberM).Value["a"] = text("x") },
+		"bad knobs":         func(it item) { it[attrKnobs] = text("1,2,3") },
+		"batch is a string": func(it item) { it[attrBatch] = text("a") },
+		"place is a list":   func(it item) { it[string(keys[0].Place())] = &types.AttributeValueMemberL{} },
+		"hold is missing":   func(it item) { delete(it, attrHold) },
+	} {
+		it := encode("gate#x", good)
+		damage(it)
+		if s, err := decode(it); err == nil {
+			t.Errorf("%s: read as %+v", name, s)
+		}
+	}
+}
+
+func TestItemIsSmall(t *testing.T) {
+	s := gate.NewState(testKnobs(), noon, false)
+	for i := range 6 {
+		key := gate.Key{Route: gate.Interactive, Tenant: fmt.Sprint("tenant", i)}
+		id := fmt.Sprintf("id%06d", i)
+		s.Leases[id] = noon.Millis() + 15000
+		s.Places[key.Place()] = []string{id}
+	}
+	if n := size(encode("gate#nhtsa", s)); n > 400 {
+		t.Errorf("6 leases of 6 keys make an item of %d bytes", n)
+	}
+}
+
+// size is DynamoDB's documented size of an item: names and texts by their bytes, numbers about a byte for two digits and
+// one more, 3 bytes for each map and one more for each of its members.
+func size(it item) int {
+	n := 0
+	for name, v := range it {
+		n += len(name)
+		switch v := v.(type) {
+		case *types.AttributeValueMemberN:
+			n += (len(v.Value)+1)/2 + 1
+		case *types.AttributeValueMemberS:
+			n += len(v.Value)
+		case *types.AttributeValueMemberSS:
+			n += 3
+			for _, s := range v.Value {
+				n += len(s) + 1
+			}
+		case *types.AttributeValueMemberM:
+			n += 3 + len(v.Value) + size(v.Value)
+		}
+	}
+	return n
+}
+
+func TestLongestExpressionFits(t *testing.T) {
+	k := testKnobs()
+	k.MaxInFlight, k.Burst = 64, 1000
+	s := gate.NewState(k, noon, false)
+	for i := range 64 {
+		key := gate.Key{Route: []gate.Route{gate.Interactive, gate.Batch}[i%2], Tenant: fmt.Sprint("tenant", i)}
+		id := fmt.Sprintf("id%06d", i)
+		s.Leases[id] = 1
+		s.Places[key.Place()] = []string{id}
+		if key.Route == gate.Batch {
+			s.Batch = append(s.Batch, id)
+		}
+	}
+	w, refusal := s.Plan(noon, gate.Request{ID: "new", Key: gate.Key{Route: gate.Batch, Tenant: "tenant1"}})
+	if refusal != nil {
+		t.Fatal(refusal)
+	}
+	store := newStore(t, nil)
+	put(store, s, false)
+	after, met, err := store.update(context.Background(), admit(w))
+	if err != nil || met != nil {
+		t.Fatalf("64 dead leases in one write: %v, %v", met, err)
+	}
+	if len(after.Leases) != 1 || len(after.Places) != 1 || len(after.Batch) != 1 {
+		t.Errorf("left over: %+v", after)
+	}
+	in := admit(w).input("", "")
+	if c, u := len(*in.ConditionExpression), len(*in.UpdateExpression); c > 4096 || u > 4096 {
+		t.Errorf("expressions of %d and %d bytes, DynamoDB takes 4096", c, u)
+	}
+}

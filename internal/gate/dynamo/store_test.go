@@ -1,0 +1,507 @@
+package dynamo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"vingate/internal/gate"
+)
+
+// wire stands between the SDK and the store. A script sees every request and may do to it what networks do.
+type wire struct {
+	mu     sync.Mutex
+	calls  map[string]int // operation -> requests that reached the store
+	script func(op string, n int) fault
+	seen   map[string]int
+}
+
+type fault struct {
+	lost   bool   // applied, and the answer dropped
+	cut    bool   // never reaches the store
+	hang   bool   // applied, and no answer until the caller gives up
+	before bool   // no answer and not applied until the caller gives up
+	status int    // an answer of the store's own...
+	code   string // ...with this error code
+	body   string
+}
+
+func (w *wire) Do(r *http.Request) (*http.Response, error) {
+	op := r.Header.Get("X-Amz-Target")
+	op = op[strings.LastIndex(op, ".")+1:]
+	w.mu.Lock()
+	w.seen[op]++
+	var f fault
+	if w.script != nil {
+		f = w.script(op, w.seen[op])
+	}
+	w.mu.Unlock()
+	switch {
+	case f.cut:
+		return nil, errors.New("connection refused")
+	case f.before:
+		<-r.Context().Done()
+		return nil, r.Context().Err()
+	case f.status != 0:
+		body := f.body
+		if body == "" {
+			body = fmt.Sprintf(`{"__type":"com.amazonaws.dynamodb.v20120810#%s","message":"scripted"}`, f.code)
+		}
+		return &http.Response{StatusCode: f.status, Header: http.Header{"Content-Type": {"application/x-amz-json-1.0"}},
+			Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
+	}
+	w.mu.Lock()
+	w.calls[op]++
+	w.mu.Unlock()
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	if err == nil && (f.lost || f.hang) {
+		io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		if f.hang {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		}
+		return nil, io.ErrUnexpectedEOF
+	}
+	return resp, err
+}
+
+func (w *wire) count(op string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.calls[op]
+}
+
+var gates atomic.Int64
+
+// newStore is a store on a gate of its own. The clock stands at noon until the test moves it.
+func newStore(t testing.TB, w *wire) *Store {
+	t.Helper()
+	client := realClient
+	if w != nil {
+		w.calls, w.seen = map[string]int{}, map[string]int{}
+		o := realClient.Options()
+		o.HTTPClient = w
+		client = dynamodb.New(o)
+	}
+	var ids atomic.Int64
+	return New(Config{Client: client, Table: table, Name: fmt.Sprint("g", gates.Add(1)),
+		Now: noon.Time, NewID: func() string { return fmt.Sprintf("id%06d", ids.Add(1)) }})
+}
+
+// initialised adds a gate with a full bucket.
+func initialised(t testing.TB, w *wire) *Store {
+	t.Helper()
+	s := newStore(t, w)
+	if err := s.Init(context.Background(), testKnobs(), FullBucket); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// stored is the gate as it lies in the table.
+func stored(t testing.TB, s *Store) item {
+	t.Helper()
+	out, err := realClient.GetItem(context.Background(), &dynamodb.GetItemInput{TableName: aws.String(s.Table), Key: item{attrKey: text(s.pk)}, ConsistentRead: aws.Bool(true)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Item
+}
+
+func state(t testing.TB, s *Store) gate.State {
+	t.Helper()
+	st, err := decode(stored(t, s))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+var alice = gate.Key{Route: gate.Interactive, Tenant: "alice"}
+
+func mustAcquire(t testing.TB, s *Store, key gate.Key) *gate.Lease {
+	t.Helper()
+	l, refusal, err := s.Acquire(context.Background(), gate.Request{Key: key})
+	if l == nil {
+		t.Fatalf("not admitted: %+v, %v", refusal, err)
+	}
+	return l
+}
+
+func TestAdmissionAndReleaseCostTwoWritesAndOneRead(t *testing.T) {
+	w := &wire{}
+	s := initialised(t, w)
+	for range 10 {
+		l := mustAcquire(t, s, alice)
+		if err := s.Release(context.Background(), l, gate.Outcome{Kind: gate.Succeeded, Took: time.Second}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := w.count("UpdateItem"); n != 20 {
+		t.Errorf("%d writes for 10 admissions and releases", n)
+	}
+	if n := w.count("GetItem"); n != 1 { // the clock stands still: the view of the last write is young enough
+		t.Errorf("%d reads", n)
+	}
+	st := state(t, s)
+	if len(st.Leases) != 0 || len(st.Places) != 0 || st.Latency != 1000 || st.TAT != noon+10*50_000 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// envoy ratelimit#427, #440: refused means every stored byte is as before, and no write was paid for.
+func TestEnvoyRatelimit427_RefusedLeavesEveryByteAndWritesNothing(t *testing.T) {
+	w := &wire{}
+	s := initialised(t, w)
+	for range 3 {
+		mustAcquire(t, s, alice)
+	}
+	before, writes := stored(t, s), w.count("UpdateItem")
+	for _, refused := range []func(gate.State) gate.State{
+		func(st gate.State) gate.State { return st },
+		func(st gate.State) gate.State { st.TAT = noon + 1e9; return st },
+		func(st gate.State) gate.State { st.Hold, st.Reason = noon.Millis()+5000, gate.HoldThrottled; return st },
+	} {
+		st, _ := decode(before)
+		put(s, refused(st), false)
+		s.seenAt = time.Time{}
+		want := stored(t, s)
+		l, refusal, err := s.Acquire(context.Background(), gate.Request{Key: alice})
+		if l != nil || err != nil || refusal.RetryAfter < time.Second {
+			t.Fatalf("%+v %+v %v", l, refusal, err)
+		}
+		if !reflect.DeepEqual(stored(t, s), want) {
+			t.Error("a refusal changed the gate")
+		}
+	}
+	if n := w.count("UpdateItem"); n != writes {
+		t.Errorf("%d writes for refusals", n-writes)
+	}
+}
+
+// kinesis-client#777, aws-sdk-java#2667: the answer is lost after the write was applied. The caller holds one lease for one token.
+func TestKinesisClient777_LostAnswerIsAdmittedOnce(t *testing.T) {
+	for name, f := range map[string]fault{"connection lost": {lost: true}, "timed out": {hang: true}} {
+		for lost := 1; lost <= 3; lost++ {
+			t.Run(fmt.Sprint(name, lost), func(t *testing.T) {
+				w := &wire{}
+				s := initialised(t, w)
+				mustAcquire(t, s, gate.Key{Route: gate.Interactive, Tenant: "first"}) // busy, not reset
+				before := state(t, s)
+				w.script = func(op string, n int) fault {
+					if op == "UpdateItem" && n > 1 && n <= 1+lost {
+						return f
+					}
+					return fault{}
+				}
+				l := mustAcquire(t, s, alice)
+				st := state(t, s)
+				if len(st.Leases) != 2 || st.Leases[l.ID].Time() != l.End || st.TAT != before.TAT+50_000 {
+					t.Fatalf("not one lease for one token: %+v", st)
+				}
+				if err := s.Release(context.Background(), l, gate.Outcome{Kind: gate.Succeeded}); err != nil {
+					t.Fatal(err)
+				}
+				if len(state(t, s).Leases) != 1 {
+					t.Error("not released")
+				}
+			})
+		}
+	}
+}
+
+func TestLostAnswerOfAReleaseIsNoError(t *testing.T) {
+	for _, outcome := range []gate.Outcome{{Kind: gate.Succeeded}, {Kind: gate.Throttled}, {Kind: gate.Abandoned}} {
+		w := &wire{}
+		s := initialised(t, w)
+		l := mustAcquire(t, s, alice)
+		w.script = func(op string, n int) fault { return fault{lost: op == "UpdateItem" && n == 2} }
+		if err := s.Release(context.Background(), l, outcome); err != nil {
+			t.Errorf("%s: %v", outcome.Kind, err)
+		}
+		if st := state(t, s); len(st.Leases) != 0 || (outcome.Kind == gate.Throttled) != (st.Hold > 0) {
+			t.Errorf("%s: %+v", outcome.Kind, st)
+		}
+	}
+}
+
+// zae-limiter#332: no error of the store is ever told as a limit that was reached, and none admits.
+func TestZaeLimiter332_EveryStoreErrorIsAnErrorOfItsKind(t *testing.T) {
+	for name, c := range map[string]struct {
+		f    fault
+		kind Kind
+	}{
+		"throttled":          {fault{status: 400, code: "ProvisionedThroughputExceededException"}, KindThrottled},
+		"throttling":         {fault{status: 400, code: "ThrottlingException"}, KindThrottled},
+		"account limit":      {fault{status: 400, code: "RequestLimitExceeded"}, KindThrottled},
+		"conflict":           {fault{status: 400, code: "TransactionConflictException"}, KindContended},
+		"replica conflict":   {fault{status: 400, code: "ReplicatedWriteConflictException"}, KindContended},
+		"validation":         {fault{status: 400, code: "ValidationException"}, KindInvalid},
+		"denied":             {fault{status: 400, code: "AccessDeniedException"}, KindDenied},
+		"expired token":      {fault{status: 400, code: "ExpiredTokenException"}, KindDenied},
+		"unknown caller":     {fault{status: 400, code: "UnrecognizedClientException"}, KindDenied},
+		"missing table":      {fault{status: 400, code: "ResourceNotFoundException"}, KindMissingTable},
+		"internal error":     {fault{status: 500, code: "InternalServerError"}, KindUnreachable},
+		"gateway error":      {fault{status: 503, body: "<html>unavailable</html>"}, KindUnreachable},
+		"unreadable answer":  {fault{status: 200, body: "{"}, KindUnreachable},
+		"refused connection": {fault{cut: true}, KindUnreachable},
+		"no answer":          {fault{before: true}, KindTimeout},
+	} {
+		for _, op := range []string{"GetItem", "UpdateItem"} {
+			t.Run(name+"/"+op, func(t *testing.T) {
+				t.Parallel()
+				w := &wire{}
+				s := initialised(t, w)
+				w.script = func(o string, n int) fault {
+					if o == op {
+						return c.f
+					}
+					return fault{}
+				}
+				start := time.Now()
+				l, refusal, err := s.Acquire(context.Background(), gate.Request{Key: alice})
+				var e *Error
+				if l != nil || refusal != nil || !errors.As(err, &e) || e.Kind != c.kind {
+					t.Fatalf("%+v, %+v, %v", l, refusal, err)
+				}
+				if took := time.Since(start); took > 5*time.Second { // a hang, not a measurement: the budgets are 0.4 and 0.25 s
+					t.Errorf("took %v", took)
+				}
+				if w.script = nil; len(state(t, s).Leases) > 0 {
+					t.Error("a lease is left")
+				}
+			})
+		}
+	}
+}
+
+// With every answer lost there is no telling; the lease expires like any other.
+func TestUnknownOutcomeIsGivenBack(t *testing.T) {
+	w := &wire{}
+	s := initialised(t, w)
+	w.script = func(op string, n int) fault {
+		return fault{lost: op == "UpdateItem" && n == 1, cut: op == "GetItem" && n > 1}
+	}
+	l, refusal, err := s.Acquire(context.Background(), gate.Request{Key: alice})
+	if l != nil || refusal != nil || err == nil {
+		t.Fatalf("%+v, %+v, %v", l, refusal, err)
+	}
+	if st := state(t, s); len(st.Leases) != 0 || len(st.Places) != 0 {
+		t.Errorf("not given back: %+v", st)
+	}
+}
+
+func TestCallerWhoLeavesDuringAcquireHoldsNothing(t *testing.T) {
+	w := &wire{}
+	s := initialised(t, w)
+	ctx, cancel := context.WithCancel(context.Background())
+	w.script = func(op string, n int) fault {
+		if op == "UpdateItem" && n == 1 {
+			cancel()
+			return fault{hang: true}
+		}
+		return fault{}
+	}
+	l, refusal, err := s.Acquire(ctx, gate.Request{Key: alice})
+	var e *Error
+	if l != nil || refusal != nil || !errors.As(err, &e) || e.Kind != KindCanceled {
+		t.Fatalf("%+v, %+v, %v", l, refusal, err)
+	}
+	if st := state(t, s); len(st.Leases) != 0 {
+		t.Errorf("still holds %v", st.Leases)
+	}
+}
+
+func TestMissingGateIsNeverMadeByAnInstance(t *testing.T) {
+	s := newStore(t, nil)
+	_, _, err := s.Acquire(context.Background(), gate.Request{Key: alice})
+	var e *Error
+	if !errors.As(err, &e) || e.Kind != KindMissingGate || !strings.Contains(err.Error(), "vingate tables create") {
+		t.Errorf("%v", err)
+	}
+	if err := s.Prime(context.Background()); !errors.As(err, &e) || e.Kind != KindMissingGate {
+		t.Errorf("%v", err)
+	}
+	if stored(t, s) != nil {
+		t.Error("there is a gate now")
+	}
+	s.seen, s.seenAt = gate.NewState(testKnobs(), noon, false), s.Now() // removed after it was seen
+	if _, _, err = s.Acquire(context.Background(), gate.Request{Key: alice}); !errors.As(err, &e) || e.Kind != KindMissingGate {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestInitMakesAGateOnceAndChangesNone(t *testing.T) {
+	s := newStore(t, nil)
+	k := testKnobs()
+	if err := s.Init(context.Background(), k, EmptyAndHeld); err != nil {
+		t.Fatal(err)
+	}
+	if _, refusal, _ := s.Acquire(context.Background(), gate.Request{Key: alice}); refusal == nil || refusal.Hold != gate.HoldStarting {
+		t.Errorf("%+v", refusal)
+	}
+	before := stored(t, s)
+	k.MaxInFlight = 9
+	if err := s.Init(context.Background(), k, FullBucket); !errors.Is(err, ErrExists) {
+		t.Errorf("%v", err)
+	}
+	if !reflect.DeepEqual(before, stored(t, s)) {
+		t.Error("an existing gate was changed")
+	}
+	k.MaxInFlight = 0
+	if err := newStore(t, nil).Init(context.Background(), k, FullBucket); err == nil || !strings.Contains(err.Error(), "MAX_IN_FLIGHT") {
+		t.Errorf("%v", err)
+	}
+}
+
+// redisson#4086: the holder overslept its lease, somebody else has the slot. Its release does nothing, and says so.
+func TestRedisson4086_LateReleaseOfAReclaimedLease(t *testing.T) {
+	s := initialised(t, nil)
+	now := noon.Time()
+	s.Now = func() time.Time { return now }
+	stale := mustAcquire(t, s, alice)
+	now = now.Add(16 * time.Second)
+	next := mustAcquire(t, s, alice)
+	before := stored(t, s)
+	if err := s.Release(context.Background(), stale, gate.Outcome{Kind: gate.Throttled}); !errors.Is(err, ErrStale) {
+		t.Errorf("%v", err)
+	}
+	if !reflect.DeepEqual(before, stored(t, s)) {
+		t.Error("the late release changed the gate")
+	}
+	if err := s.Release(context.Background(), next, gate.Outcome{Kind: gate.Succeeded}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestThrottledReleasesHoldOnceAndAlwaysFree(t *testing.T) {
+	w := &wire{}
+	s := initialised(t, w)
+	a, b, c := mustAcquire(t, s, alice), mustAcquire(t, s, alice), mustAcquire(t, s, alice)
+	writes := w.count("UpdateItem")
+	for _, l := range []*gate.Lease{a, b, c} {
+		if err := s.Release(context.Background(), l, gate.Outcome{Kind: gate.Throttled, RetryAfter: 3 * time.Second}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := w.count("UpdateItem") - writes; n > 6 {
+		t.Errorf("3 throttled releases took %d writes", n)
+	}
+	st := state(t, s)
+	if len(st.Leases) != 0 || st.Hold != noon.Millis()+3000 || st.Reason != gate.HoldThrottled {
+		t.Errorf("%+v", st)
+	}
+	_, refusal, err := s.Acquire(context.Background(), gate.Request{Key: alice})
+	if err != nil || refusal == nil || refusal.Cause != gate.Held || refusal.RetryAfter != 3*time.Second {
+		t.Errorf("%+v, %v", refusal, err)
+	}
+}
+
+// Many instances, one budget: their calls never outnumber the slots, whatever the races.
+func TestManyInstancesShareOneBudget(t *testing.T) {
+	first := initialised(t, nil)
+	var live, peak, admitted atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 8 {
+		s := New(first.Config)
+		s.Now = time.Now
+		s.NewID = func() string { return fmt.Sprintf("i%d-%d", i, gates.Add(1)) }
+		s.pk = first.pk
+		for range 6 {
+			wg.Go(func() {
+				for range 4 {
+					l, refusal, err := s.Acquire(context.Background(), gate.Request{Key: gate.Key{Route: gate.Interactive, Tenant: fmt.Sprint(i)}})
+					if err != nil {
+						var e *Error // two busy cores may exhaust an attempt's time; nothing else may go wrong
+						if !errors.As(err, &e) || e.Kind != KindTimeout && e.Kind != KindContended {
+							t.Errorf("%v", err)
+						}
+					}
+					if l == nil {
+						if refusal != nil && refusal.RetryAfter < time.Second {
+							t.Errorf("%+v", refusal)
+						}
+						continue
+					}
+					n := live.Add(1)
+					for p := peak.Load(); n > p && !peak.CompareAndSwap(p, n); p = peak.Load() {
+					}
+					admitted.Add(1)
+					live.Add(-1)
+					if err := s.Release(context.Background(), l, gate.Outcome{Kind: gate.Succeeded}); err != nil {
+						t.Errorf("%v", err)
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if peak.Load() > 4 || admitted.Load() < 10 {
+		t.Errorf("peak %d of 4, %d admitted", peak.Load(), admitted.Load())
+	}
+}
+
+// An answer that comes late must not hide a younger one.
+func TestViewIsNeverReplacedByAnOlderAnswer(t *testing.T) {
+	s := initialised(t, nil)
+	old, young := s.ask(), s.ask()
+	st := gate.NewState(testKnobs(), noon, false)
+	st.TAT = 2
+	if _, err := s.saw(young, encode(s.pk, st)); err != nil {
+		t.Fatal(err)
+	}
+	st.TAT = 1
+	if _, err := s.saw(old, encode(s.pk, st)); err != nil {
+		t.Fatal(err)
+	}
+	if s.seen.TAT != 2 {
+		t.Errorf("the view went back to %d", s.seen.TAT)
+	}
+}
+
+func TestViewShowsTheGateAndIsReadAtMostOnceASecond(t *testing.T) {
+	w := &wire{}
+	s := initialised(t, w)
+	mustAcquire(t, s, alice)
+	reads := w.count("GetItem")
+	for range 20 {
+		v, err := s.View(context.Background())
+		if err != nil || v.InFlight != 1 || v.Limit != 4 || v.MaxInFlight != 4 || v.RatePerSecond != 20 || v.Burst != 40 || v.KnobsVersion != 1 {
+			t.Fatalf("%+v, %v", v, err)
+		}
+	}
+	if n := w.count("GetItem") - reads; n != 0 {
+		t.Errorf("%d reads for 20 views within a second", n)
+	}
+}
+
+// A frozen instance thaws with an old view and an old clock reading: it reads again before it writes.
+func TestThawedInstanceReadsAgain(t *testing.T) {
+	w := &wire{}
+	s := initialised(t, w)
+	now := noon.Time()
+	s.Now = func() time.Time { return now }
+	mustAcquire(t, s, alice)
+	reads := w.count("GetItem")
+	for _, jump := range []time.Duration{5 * time.Minute, -time.Minute} { // thawed; clock set back
+		now = now.Add(jump)
+		if _, _, err := s.Acquire(context.Background(), gate.Request{Key: alice}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := w.count("GetItem") - reads; n != 2 {
+		t.Errorf("%d reads", n)
+	}
+}
