@@ -1,0 +1,65 @@
+// Command decode is the Lambda function behind the HTTP API, and of the scheduled warm-up.
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/aws/aws-lambda-go/lambda"
+
+	"vingate/internal/config"
+	"vingate/internal/ddb"
+	"vingate/internal/decode"
+	"vingate/internal/edge"
+	"vingate/internal/gate/dynamo"
+	"vingate/internal/observe"
+	"vingate/internal/results"
+	"vingate/internal/tenant"
+	"vingate/internal/vpic"
+)
+
+// version is set by the build: -X main.version=...
+var version = "dev"
+
+func main() {
+	ctx := context.Background()
+	cfg, err := config.Load(os.Getenv)
+	exitOn(err)
+	log := observe.NewLogger(os.Stdout, os.Getenv("AWS_LAMBDA_LOG_LEVEL"), version)
+	tracer := observe.NewTracer(os.Getenv, log)
+	store := ddb.RequestPath()
+	store.APIOptions = tracer.Instrument()
+	client, errClient := ddb.New(ctx, store)
+	upstream, errUpstream := vpic.New(vpic.Config{BaseURL: cfg.UpstreamURL, Timeout: cfg.UpstreamTimeout, Contact: cfg.UpstreamContact, Version: version})
+	callers, errCallers := tenant.New(cfg.TenantHashKey)
+	exitOn(errors.Join(errClient, errUpstream, errCallers))
+	budget := dynamo.New(dynamo.Config{
+		Client: client, Table: cfg.CoordinationTable, Name: "nhtsa", Now: time.Now, NewID: func() string { return rand.Text()[:10] },
+	})
+	service := decode.New(decode.Config{
+		Gate: budget, Upstream: upstream,
+		Results: results.New(results.Config{Client: client, Table: cfg.ResultsTable,
+			Lives: results.Lives{Hard: cfg.CacheTTL, Soft: cfg.CacheSoftTTL, Negative: cfg.NegativeTTL}}),
+		UpstreamTimeout: cfg.UpstreamTimeout, RequestDeadline: cfg.RequestDeadline, AfterCall: config.AfterCall,
+		Trace: tracer.Subsegment, Log: log,
+	})
+	// The first call to DynamoDB is the slow one: made here, it is not the first caller's. Without it the instance serves too.
+	prime, cancel := context.WithTimeout(ctx, time.Second)
+	if err := budget.Prime(prime); err != nil {
+		log.Warn("not primed", "error", err.Error())
+	}
+	cancel()
+	lambda.Start(edge.New(edge.Config{Decoder: service, Gate: budget, Callers: callers, Version: version, Log: log}))
+}
+
+// exitOn ends the initialisation with everything that is wrong.
+func exitOn(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}

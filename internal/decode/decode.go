@@ -1,0 +1,320 @@
+// Package decode is the way of one request, from what somebody typed to NHTSA's answer or to a refusal.
+//
+// It promises that a decode is NHTSA's own answer for exactly that VIN and model year, live or stored and labelled so;
+// that no call leaves without a lease, or after the lease says it must not start; that a lease is given back before the
+// caller has the answer, whatever happened in between; that the same question asked at the same time costs one call; and
+// that everything else is a *Refusal, which says in plain words whose limit it was and when to come back, and holds
+// nothing about a vehicle.
+//
+// NHTSA is never asked twice for one request, and a refusal is never tried again here: that is the caller's to decide.
+package decode
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"vingate/internal/gate"
+	"vingate/internal/results"
+	"vingate/internal/tenant"
+	"vingate/internal/vin"
+	"vingate/internal/vpic"
+)
+
+// Gate is what is used of the shared budget.
+type Gate interface {
+	// Acquire returns exactly one of a lease, a refusal and an error. An error means that the budget could not be read or written.
+	Acquire(context.Context, gate.Request) (*gate.Lease, *gate.Refusal, error)
+	Release(context.Context, *gate.Lease, gate.Outcome) error
+	View(context.Context) (gate.View, error)
+}
+
+// Upstream makes exactly one call. Its error is a *vpic.Error.
+type Upstream interface {
+	Decode(context.Context, vpic.Query) (vpic.Answer, error)
+}
+
+// Results is what is used of the stored answers.
+type Results interface {
+	Get(context.Context, vpic.Query) (results.Stored, bool, error)
+	Put(context.Context, vpic.Answer) error
+	Live(vpic.Answer) results.Stored
+}
+
+// Trace runs a step under its name in the request's trace.
+type Trace func(ctx context.Context, name string, step func(context.Context) error) error
+
+// Config of a service. Trace, Log and Now may be nil.
+type Config struct {
+	Gate     Gate
+	Upstream Upstream
+	Results  Results
+
+	UpstreamTimeout time.Duration // of one call
+	RequestDeadline time.Duration // of everything one request does
+	AfterCall       time.Duration // kept free after a call, for the release and the store
+
+	Trace Trace
+	Log   *slog.Logger
+	Now   func() time.Time
+}
+
+// Service decodes. It is safe for use by many goroutines.
+type Service struct {
+	Config
+	flights results.Flights[landing]
+}
+
+// New makes a service.
+func New(cfg Config) *Service {
+	if cfg.Trace == nil {
+		cfg.Trace = func(ctx context.Context, _ string, step func(context.Context) error) error { return step(ctx) }
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Service{Config: cfg}
+}
+
+// Request is one question.
+type Request struct {
+	VIN        string // as typed
+	ModelYear  int    // 0 when none is given
+	Caller     tenant.Caller
+	StoredOnly bool // never cause a call: HEAD, prefetch
+}
+
+// Source says where an answer comes from.
+type Source string
+
+const (
+	FromNHTSA Source = "nhtsa" // a live call, this request's or one it shared
+	FromCache Source = "cache" // a stored answer
+)
+
+// Result is a decode.
+type Result struct {
+	results.Stored // NHTSA's answer and its life
+	VIN            vin.VIN
+	Source         Source
+	Age            time.Duration
+	Waited         time.Duration // for a place at NHTSA, or for the request whose call was shared
+	Upstream       time.Duration // the call itself; 0 from the cache
+	Shared         bool          // the call was another request's
+	Saved          bool          // the live answer is in the table now
+}
+
+// FirstModelYear is the first year with 17-character VINs (49 CFR 565).
+const FirstModelYear = 1980
+
+// LastModelYear is the last year a vehicle can be sold under at a time: the year after next.
+func LastModelYear(now time.Time) int { return now.UTC().Year() + 2 }
+
+const (
+	// leastCall is the least time worth starting a call with. Most answers take less; with less the call would
+	// only burden NHTSA.
+	leastCall = 2 * time.Second
+	// releaseTime bounds the release, which runs in a context of its own.
+	releaseTime = time.Second
+
+	// When to come back, where nobody else says it.
+	retrySoon      = time.Second      // the next token is there by then
+	retryStore     = 2 * time.Second  // a table that comes back is used again within this
+	retryFault     = 5 * time.Second  // the gate's first pause after failures
+	retryThrottled = 30 * time.Second // the gate's first pause after a 429 without Retry-After
+	retryBlocked   = 15 * time.Minute // the gate's first pause after a 403
+)
+
+// verdict says whom a refusal is about: it decides who else may be answered with it.
+type verdict int
+
+const (
+	onEveryone verdict = iota // the shared budget, or NHTSA's answer
+	onKey                     // the bulkhead of the key
+	onRequest                 // the time this one request had left
+)
+
+// landing is how a flight ended.
+type landing struct {
+	answer  results.Stored
+	source  Source
+	waited  time.Duration
+	saved   bool
+	refusal *Refusal
+	verdict verdict
+	key     gate.Key // of the caller who led
+}
+
+// Decode answers one request. The error is a *Refusal.
+func (s *Service) Decode(ctx context.Context, req Request) (Result, error) {
+	began := s.Now()
+	refused := func(r *Refusal) (Result, error) {
+		own := *r // a flight's refusal belongs to many
+		own.Waited = s.Now().Sub(began)
+		return Result{}, &own
+	}
+	deadline := began.Add(s.RequestDeadline)
+	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
+		deadline = d
+	}
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+
+	// 1. vin: what cannot be one is refused here and spends nothing.
+	v, err := vin.Parse(req.VIN)
+	if err != nil {
+		return refused(vinInvalid(err))
+	}
+	if req.ModelYear != 0 && (req.ModelYear < FirstModelYear || req.ModelYear > LastModelYear(began)) {
+		return refused(NewModelYearInvalid(began))
+	}
+	query := vpic.Query{VIN: v.Value, ModelYear: req.ModelYear}
+	key := req.Caller.Key(gate.Interactive)
+
+	if req.StoredOnly {
+		answer, ok := s.lookUp(ctx, query)
+		if !ok {
+			return refused(final(NotStored, sayNotStored))
+		}
+		return Result{VIN: v, Stored: answer, Source: FromCache, Age: answer.Age(s.Now())}, nil
+	}
+	for {
+		joined := s.Now()
+		// 3. single-flight. The stored answer is looked up inside, so that a request that arrives between another's call and
+		// its store cannot start a second call.
+		flight, shared, err := s.flights.Do(ctx, results.Key(query), deadline, func(ctx context.Context) landing {
+			// 2. results
+			if answer, ok := s.lookUp(ctx, query); ok {
+				return landing{answer: answer, source: FromCache}
+			}
+			// 5. gate
+			if deadline.Sub(s.Now()) < leastCall+s.AfterCall {
+				return landing{refusal: refuse(WaitTimeout, sayWaitTimeout, retrySoon), verdict: onRequest}
+			}
+			asked := s.Now()
+			lease, refusal := s.acquire(ctx, key, deadline)
+			if refusal != nil {
+				return landing{refusal: refusal, verdict: about(refusal), key: key}
+			}
+			waited := s.Now().Sub(asked)
+			// 6. vpic, 7. release
+			answer, refusal := s.callUnder(ctx, lease, query, deadline)
+			if refusal != nil {
+				return landing{refusal: refusal}
+			}
+			// 8. store
+			saved := s.save(ctx, answer)
+			return landing{answer: s.Results.Live(answer), source: FromNHTSA, waited: waited, saved: saved}
+		})
+		var panicked *results.PanicError
+		switch {
+		case errors.As(err, &panicked):
+			s.Log.ErrorContext(ctx, "panic in a decode", "vin", v.Descriptor(), "panic", panicked.Error(), "stack", string(panicked.Stack))
+			return refused(NewInternal())
+		case err != nil: // this request's own time is over; the flight goes on for the others
+			return refused(refuse(WaitTimeout, sayWaitTimeout, retrySoon))
+		case flight.refusal != nil && shared && flight.verdict != onEveryone && (flight.verdict != onKey || flight.key != key):
+			continue // the verdict was on the leader alone: this request stands for itself
+		case flight.refusal != nil:
+			return refused(flight.refusal)
+		}
+		result := Result{VIN: v, Stored: flight.answer, Source: flight.source, Age: flight.answer.Age(s.Now()), Saved: flight.saved}
+		if flight.source == FromNHTSA {
+			result.Upstream, result.Waited, result.Shared = flight.answer.Took, flight.waited, shared
+			if shared {
+				result.Waited = s.Now().Sub(joined)
+			}
+		}
+		return result, nil
+	}
+}
+
+// lookUp finds a stored answer. Trouble with the table is no reason to refuse: the decode goes on without it.
+func (s *Service) lookUp(ctx context.Context, q vpic.Query) (answer results.Stored, ok bool) {
+	_ = s.Trace(ctx, "results", func(ctx context.Context) (err error) {
+		answer, ok, err = s.Results.Get(ctx, q)
+		if err != nil {
+			s.Log.WarnContext(ctx, "stored answer not available", "vin", vin.Descriptor(q.VIN), "error", err.Error())
+		}
+		return err
+	})
+	return answer, ok
+}
+
+// save stores a live answer and says whether it is in the table now.
+func (s *Service) save(ctx context.Context, a vpic.Answer) bool {
+	err := s.Trace(ctx, "store", func(ctx context.Context) error { return s.Results.Put(ctx, a) })
+	if err != nil {
+		s.Log.WarnContext(ctx, "answer not stored", "vin", vin.Descriptor(a.VIN), "error", err.Error())
+	}
+	return err == nil
+}
+
+// acquire leases a place at NHTSA, or says why there is none.
+func (s *Service) acquire(ctx context.Context, key gate.Key, deadline time.Time) (lease *gate.Lease, refusal *Refusal) {
+	// What is left must still be worth a call.
+	ctx, cancel := context.WithDeadline(ctx, deadline.Add(-s.AfterCall-leastCall))
+	defer cancel()
+	_ = s.Trace(ctx, "gate", func(ctx context.Context) error {
+		granted, denied, err := s.Gate.Acquire(ctx, gate.Request{Key: key, Cost: 1})
+		switch {
+		case err != nil:
+			s.Log.ErrorContext(ctx, "the shared budget is not available", "error", err.Error())
+			refusal = NewCoordinationDown()
+		case denied != nil:
+			refusal = fromGate(denied, key)
+		default:
+			lease = granted
+		}
+		return err
+	})
+	return lease, refusal
+}
+
+// callUnder makes the one call a lease allows, and gives the lease back with what the call says about NHTSA.
+func (s *Service) callUnder(ctx context.Context, lease *gate.Lease, q vpic.Query, deadline time.Time) (vpic.Answer, *Refusal) {
+	outcome := gate.Outcome{Kind: gate.Abandoned}
+	answer, err := func() (answer vpic.Answer, err error) {
+		// Also when the call panics.
+		defer func() { s.release(ctx, lease, outcome) }()
+		now := s.Now()
+		left := min(lease.CallBy.Sub(now), deadline.Add(-s.AfterCall).Sub(now))
+		if now.After(lease.StartBy) || left <= 0 {
+			return answer, errLate
+		}
+		ctx, cancel := context.WithTimeout(ctx, min(left, s.UpstreamTimeout))
+		defer cancel()
+		err = s.Trace(ctx, "nhtsa", func(ctx context.Context) (err error) {
+			answer, err = s.Upstream.Decode(ctx, q)
+			return err
+		})
+		outcome, err = outcomeOf(answer, err, left < s.UpstreamTimeout)
+		return answer, err
+	}()
+	if err == nil {
+		return answer, nil
+	}
+	s.Log.WarnContext(ctx, "no answer from NHTSA", "vin", vin.Descriptor(q.VIN), "error", forLog(err), "tookMs", outcome.Took.Milliseconds())
+	refusal := fromUpstream(err)
+	if outcome.Kind == gate.Throttled || outcome.Kind == gate.Failed {
+		// The release may have begun a longer pause for everybody.
+		if view, err := s.Gate.View(ctx); err == nil && view.HeldFor > refusal.RetryAfter {
+			refusal.RetryAfter = wholeSeconds(view.HeldFor)
+		}
+	}
+	return answer, refusal
+}
+
+// release gives a lease back. A release that fails costs its place until the lease ends, not the answer.
+func (s *Service) release(ctx context.Context, lease *gate.Lease, outcome gate.Outcome) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
+	defer cancel()
+	err := s.Trace(ctx, "release", func(ctx context.Context) error { return s.Gate.Release(ctx, lease, outcome) })
+	if err != nil {
+		s.Log.ErrorContext(ctx, "lease not given back; it ends by itself", "error", err.Error(), "end", lease.End)
+	}
+}

@@ -1,0 +1,208 @@
+package decode
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"vingate/internal/gate"
+	"vingate/internal/results"
+	"vingate/internal/tenant"
+	"vingate/internal/vpic"
+)
+
+const accord = "1HGCM82633A004352"
+
+var (
+	somebody = tenant.Caller{ID: "anonymous001", Anonymous: true}
+	alice    = tenant.Caller{ID: "alice0000001"}
+	bob      = tenant.Caller{ID: "bob000000001"}
+)
+
+// envelope is a small answer in NHTSA's shape.
+func envelope(vin, code string) []byte {
+	return fmt.Appendf(nil, `{"Count":1,"Message":"Results returned successfully","SearchCriteria":"VIN(s): %[1]s","Results":[{"ErrorCode":"%[2]s","ErrorText":"%[2]s - text","Make":"HONDA","Manufacturer":"AMERICAN HONDA MOTOR CO., INC.","Model":"Accord","ModelYear":"2003","VIN":"%[1]s"}]}`, vin, code)
+}
+
+// world is everything around a service, with time that does not pass outside of the bubble.
+type world struct {
+	t *testing.T
+
+	mu       sync.Mutex
+	journal  []string // what happened, in order
+	outcomes []gate.Outcome
+	held     int // leases out
+	stored   map[string]results.Stored
+	logged   bytes.Buffer
+
+	// What the parts do. The defaults are those of a good day.
+	acquire func(context.Context, gate.Request) (*gate.Lease, *gate.Refusal, error)
+	release func(context.Context) error
+	call    func(context.Context, vpic.Query) (vpic.Answer, error)
+	get     func() error
+	put     func() error
+	view    gate.View
+}
+
+func newWorld(t *testing.T) (*world, *Service) {
+	w := &world{t: t, stored: map[string]results.Stored{}}
+	w.acquire = func(context.Context, gate.Request) (*gate.Lease, *gate.Refusal, error) { return w.lease(), nil, nil }
+	w.release = func(context.Context) error { return nil }
+	w.call = func(ctx context.Context, q vpic.Query) (vpic.Answer, error) {
+		return w.answer(ctx, q, 400*time.Millisecond)
+	}
+	w.get = func() error { return nil }
+	w.put = func() error { return nil }
+	return w, New(Config{
+		Gate: (*fakeGate)(w), Upstream: (*fakeUpstream)(w), Results: (*fakeResults)(w),
+		UpstreamTimeout: 10 * time.Second, RequestDeadline: 27 * time.Second, AfterCall: time.Second,
+		Log: slog.New(slog.NewJSONHandler(&syncWriter{w: &w.logged, mu: &w.mu}, nil)),
+	})
+}
+
+type syncWriter struct {
+	w  *bytes.Buffer
+	mu *sync.Mutex
+}
+
+func (s *syncWriter) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.w.Write(b)
+}
+
+func (w *world) note(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.journal = append(w.journal, fmt.Sprintf(format, args...))
+}
+
+// count says how often something happened.
+func (w *world) count(what string) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, line := range w.journal {
+		if strings.HasPrefix(line, what) {
+			n++
+		}
+	}
+	return n
+}
+
+func (w *world) happened() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Join(w.journal, ", ")
+}
+
+// lease is what the gate grants now, with the times of the default knobs.
+func (w *world) lease() *gate.Lease {
+	now := time.Now().Round(0)
+	return &gate.Lease{ID: "lease", Granted: now, StartBy: now.Add(250 * time.Millisecond), CallBy: now.Add(13500 * time.Millisecond), End: now.Add(15 * time.Second)}
+}
+
+// answer is NHTSA's after a while, or the error of the real client when the time is over.
+func (w *world) answer(ctx context.Context, q vpic.Query, after time.Duration) (vpic.Answer, error) {
+	began := time.Now()
+	select {
+	case <-ctx.Done():
+		return vpic.Answer{}, &vpic.Error{Kind: vpic.Timeout, Started: true, Reason: "no answer in time", Took: time.Since(began)}
+	case <-time.After(after):
+	}
+	body := envelope(q.VIN, "0")
+	d, err := vpic.Interpret(body, q)
+	if err != nil {
+		w.t.Error(err)
+	}
+	return vpic.Answer{Query: q, Body: body, Decoding: d, FetchedAt: time.Now(), Took: after}, nil
+}
+
+type fakeGate world
+
+func (g *fakeGate) Acquire(ctx context.Context, r gate.Request) (*gate.Lease, *gate.Refusal, error) {
+	w := (*world)(g)
+	w.note("acquire %s:%s cost %d", r.Key.Route, r.Key.Tenant, r.Cost)
+	lease, refusal, err := w.acquire(ctx, r)
+	if lease != nil {
+		w.mu.Lock()
+		w.held++
+		w.mu.Unlock()
+	}
+	return lease, refusal, err
+}
+
+func (g *fakeGate) Release(ctx context.Context, l *gate.Lease, o gate.Outcome) error {
+	w := (*world)(g)
+	if ctx.Err() != nil {
+		w.t.Errorf("released in a context that has ended: %v", ctx.Err())
+	}
+	if _, bounded := ctx.Deadline(); !bounded {
+		w.t.Error("the release is not bounded")
+	}
+	w.note("release %s", o.Kind)
+	w.mu.Lock()
+	w.held--
+	w.outcomes = append(w.outcomes, o)
+	w.mu.Unlock()
+	return w.release(ctx)
+}
+
+func (g *fakeGate) View(context.Context) (gate.View, error) {
+	(*world)(g).note("view")
+	return g.view, nil
+}
+
+type fakeUpstream world
+
+func (u *fakeUpstream) Decode(ctx context.Context, q vpic.Query) (vpic.Answer, error) {
+	w := (*world)(u)
+	w.note("call %s %d", q.VIN, q.ModelYear)
+	return w.call(ctx, q)
+}
+
+type fakeResults world
+
+func (r *fakeResults) Get(_ context.Context, q vpic.Query) (results.Stored, bool, error) {
+	w := (*world)(r)
+	w.note("get")
+	if err := w.get(); err != nil {
+		return results.Stored{}, false, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s, ok := w.stored[results.Key(q)]
+	s.Took = 0
+	return s, ok, nil
+}
+
+func (r *fakeResults) Put(_ context.Context, a vpic.Answer) error {
+	w := (*world)(r)
+	w.note("put")
+	if err := w.put(); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stored[results.Key(a.Query)] = r.Live(a)
+	return nil
+}
+
+func (r *fakeResults) Live(a vpic.Answer) results.Stored {
+	return results.Stored{Answer: a, FreshFor: 168 * time.Hour, Life: 720 * time.Hour}
+}
+
+// refused is err as the refusal it must be.
+func refused(t *testing.T, err error) *Refusal {
+	t.Helper()
+	var r *Refusal
+	if !errors.As(err, &r) {
+		t.Fatalf("Decode: %v (%T), want a *Refusal", err, err)
+	}
+	return r
+}

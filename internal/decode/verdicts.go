@@ -1,0 +1,134 @@
+package decode
+
+import (
+	"errors"
+	"fmt"
+
+	"vingate/internal/gate"
+	"vingate/internal/vin"
+	"vingate/internal/vpic"
+)
+
+// errLate: the lease came, but its call may not start any more.
+var errLate = errors.New("the lease came too late for its call")
+
+// errCutShort: NHTSA did not answer, but had less than the usual time. It says nothing about NHTSA.
+var errCutShort = errors.New("the call was ended before its usual time")
+
+// outcomeOf is what a call says about NHTSA, for the shared budget. Only NHTSA's own behaviour counts: a call that we cut
+// short, never sent or cannot make sense of changes neither pace nor pause.
+func outcomeOf(answer vpic.Answer, err error, cutShort bool) (gate.Outcome, error) {
+	if err == nil {
+		if answer.Quota.Exhausted {
+			return gate.Outcome{Kind: gate.Throttled, RetryAfter: answer.Quota.RetryAfter, Took: answer.Took}, nil
+		}
+		return gate.Outcome{Kind: gate.Succeeded, Took: answer.Took}, nil
+	}
+	var e *vpic.Error
+	if !errors.As(err, &e) {
+		return gate.Outcome{Kind: gate.Abandoned}, err
+	}
+	outcome := gate.Outcome{Kind: gate.Abandoned, Took: e.Took}
+	switch {
+	case e.Kind == vpic.Throttled || e.RetryAfter > 0: // any Retry-After stops everybody until then
+		outcome.Kind, outcome.RetryAfter, outcome.Blocked = gate.Throttled, e.RetryAfter, e.Blocked
+	case e.Kind == vpic.Unavailable:
+		outcome.Kind = gate.Failed
+	case e.Kind == vpic.Timeout && cutShort:
+		err = errCutShort
+	case e.Kind == vpic.Timeout && e.Started:
+		outcome.Kind = gate.Failed
+	}
+	return outcome, err
+}
+
+// forLog is what the log may say about a call's error. The client's own errors are fit for it; of any other only the type is.
+func forLog(err error) string {
+	var e *vpic.Error
+	if errors.As(err, &e) || errors.Is(err, errLate) || errors.Is(err, errCutShort) {
+		return err.Error()
+	}
+	return fmt.Sprintf("%T", err)
+}
+
+// fromUpstream is the refusal for a call without an answer. Nothing of what NHTSA sent is in it.
+func fromUpstream(err error) *Refusal {
+	var e *vpic.Error
+	switch {
+	case errors.Is(err, errLate):
+		r := refuse(RateLimited, sayLate, retrySoon)
+		r.Scope = ScopeUpstream
+		return r
+	case errors.Is(err, errCutShort):
+		return refuse(UpstreamTimeout, sayCutShort, retryFault)
+	case !errors.As(err, &e):
+		return NewInternal()
+	}
+	switch e.Kind {
+	case vpic.Throttled:
+		sentence, wait := sayThrottled, retryThrottled
+		if e.Blocked {
+			sentence, wait = sayBlocked, retryBlocked
+		}
+		if e.RetryAfter > 0 {
+			wait = e.RetryAfter
+		}
+		return refuse(UpstreamThrottled, sentence, wait)
+	case vpic.Unavailable:
+		return refuse(UpstreamUnavailable, sayUnavailable, max(retryFault, e.RetryAfter))
+	case vpic.Timeout, vpic.Canceled:
+		return refuse(UpstreamTimeout, sayTimeout, max(retryFault, e.RetryAfter))
+	case vpic.BadResponse:
+		return refuse(UpstreamBadResponse, sayBadResponse, max(retryFault, e.RetryAfter))
+	}
+	return NewInternal() // a query that the client does not send: package vin let through what it must not
+}
+
+// fromGate is the refusal for a denial of the shared budget. Our own limits are never called NHTSA's, nor the reverse.
+func fromGate(d *gate.Refusal, key gate.Key) *Refusal {
+	budget := func(sentence string) *Refusal {
+		r := refuse(RateLimited, sentence, d.RetryAfter)
+		r.Scope = ScopeUpstream
+		return r
+	}
+	switch d.Cause {
+	case gate.Held:
+		switch d.Hold {
+		case gate.HoldThrottled:
+			return refuse(UpstreamThrottled, sayThrottled, d.RetryAfter)
+		case gate.HoldFailing:
+			return refuse(UpstreamUnavailable, sayUnavailable, d.RetryAfter)
+		case gate.HoldStarting:
+			return budget(sayStarting)
+		}
+		return budget(sayOperator)
+	case gate.BulkheadFull:
+		if key.Tenant == gate.Anonymous {
+			return refuse(BulkheadTimeout, sayBulkheadAnon, d.RetryAfter)
+		}
+		return refuse(BulkheadTimeout, sayBulkhead, d.RetryAfter)
+	case gate.QueueFull:
+		return refuse(QueueFull, sayQueueFull, d.RetryAfter)
+	case gate.NoSlot:
+		return refuse(WaitTimeout, sayWaitTimeout, d.RetryAfter)
+	}
+	return budget(sayBudget)
+}
+
+// about says whom a refusal of the gate is about.
+func about(r *Refusal) verdict {
+	if r.Code == BulkheadTimeout {
+		return onKey
+	}
+	return onEveryone
+}
+
+func vinInvalid(err error) *Refusal {
+	var e *vin.Error
+	if !errors.As(err, &e) {
+		return NewInternal()
+	}
+	r := final(VINInvalid, e.Message)
+	r.Position, r.Character, r.Suggestion = e.Position, e.Character, e.Suggestion
+	return r
+}

@@ -1,0 +1,236 @@
+package edge
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/aws/aws-lambda-go/events"
+	"github.com/aws/aws-lambda-go/lambdacontext"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"vingate/internal/decode"
+	"vingate/internal/gate"
+	"vingate/internal/results"
+	"vingate/internal/tenant"
+	"vingate/internal/vpic"
+)
+
+const (
+	accord  = "1HGCM82633A004352"
+	address = "198.51.100.77"
+)
+
+var noon = time.Date(2026, 6, 1, 12, 0, 0, 123e6, time.UTC)
+
+// row is NHTSA's row for the car, cut to a dozen fields.
+func row(changes map[string]string) map[string]string {
+	r := map[string]string{"BodyClass": "Coupe", "BusType": "Not Applicable", "Doors": "2", "ErrorCode": "0",
+		"ErrorText": "0 - VIN decoded clean. Check Digit (9th position) is correct", "Make": "HONDA", "Manufacturer": "AMERICAN HONDA MOTOR CO., INC.",
+		"Model": "Accord", "ModelYear": "2003", "Note": "Trim: <EX> & \"V6\"", "SuggestedVIN": "", "Turbo": "", "VIN": accord, "VehicleType": "PASSENGER CAR "}
+	maps.Copy(r, changes)
+	return r
+}
+
+func envelope(r map[string]string) []byte {
+	b, err := json.Marshal(map[string]any{"Count": 1, "Message": "Results returned successfully.", "SearchCriteria": "VIN(s): " + r["VIN"], "Results": []any{r}})
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// edgeOf is a handler over the real lanes. The shared budget, NHTSA and the results table are played.
+type edgeOf struct {
+	*Handler
+	mu       sync.Mutex
+	spent    int // tokens
+	calls    int
+	items    map[string]map[string]types.AttributeValue
+	log      bytes.Buffer
+	upstream func(vpic.Query) (map[string]string, error) // row of the answer
+	gate     func() (*gate.Refusal, error)
+	view     func() (gate.View, error)
+	prime    func(context.Context) error
+}
+
+// bubble runs f at noon of a day on which no time passes by itself.
+func bubble(t *testing.T, f func(*testing.T, *edgeOf)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(noon))
+		e := &edgeOf{items: map[string]map[string]types.AttributeValue{}}
+		e.upstream = func(q vpic.Query) (map[string]string, error) {
+			time.Sleep(412 * time.Millisecond)
+			return row(map[string]string{"VIN": q.VIN}), nil
+		}
+		e.gate = func() (*gate.Refusal, error) { time.Sleep(3 * time.Millisecond); return nil, nil }
+		e.view = func() (gate.View, error) {
+			return gate.View{Limit: 4, MaxInFlight: 4, InFlight: 1, Tokens: 9, Burst: 10, RatePerSecond: 2, Queued: 0, KnobsVersion: 3, ReadAt: noon}, nil
+		}
+		e.prime = func(context.Context) error { return nil }
+		callers, err := tenant.New([]byte("0123456789abcdef"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		log := slog.New(slog.NewJSONHandler(&locked{&e.mu, &e.log}, nil))
+		service := decode.New(decode.Config{
+			Gate: (*playedGate)(e), Upstream: (*playedUpstream)(e),
+			Results:         results.New(results.Config{Client: (*playedTable)(e), Table: "results", Lives: results.Lives{Hard: 720 * time.Hour, Soft: 168 * time.Hour, Negative: 24 * time.Hour}}),
+			UpstreamTimeout: 10 * time.Second, RequestDeadline: 27 * time.Second, AfterCall: time.Second, Log: log,
+		})
+		e.Handler = New(Config{Decoder: service, Gate: (*playedGate)(e), Callers: callers, Version: "1.2.3", Log: log})
+		f(t, e)
+	})
+}
+
+type locked struct {
+	mu *sync.Mutex
+	b  *bytes.Buffer
+}
+
+func (l *locked) Write(b []byte) (int, error) { l.mu.Lock(); defer l.mu.Unlock(); return l.b.Write(b) }
+
+type playedGate edgeOf
+
+func (g *playedGate) Acquire(_ context.Context, r gate.Request) (*gate.Lease, *gate.Refusal, error) {
+	refusal, err := g.gate()
+	if refusal != nil || err != nil {
+		return nil, refusal, err
+	}
+	g.mu.Lock()
+	g.spent += r.Cost
+	g.mu.Unlock()
+	now := time.Now().Round(0)
+	return &gate.Lease{ID: "lease", Key: r.Key, Granted: now, StartBy: now.Add(250 * time.Millisecond), CallBy: now.Add(13500 * time.Millisecond), End: now.Add(15 * time.Second)}, nil, nil
+}
+func (g *playedGate) Release(context.Context, *gate.Lease, gate.Outcome) error { return nil }
+func (g *playedGate) View(context.Context) (gate.View, error)                  { return g.view() }
+func (g *playedGate) Prime(ctx context.Context) error                          { return g.prime(ctx) }
+
+type playedUpstream edgeOf
+
+func (u *playedUpstream) Decode(_ context.Context, q vpic.Query) (vpic.Answer, error) {
+	u.mu.Lock()
+	u.calls++
+	u.mu.Unlock()
+	began := time.Now()
+	r, err := u.upstream(q)
+	if err != nil {
+		return vpic.Answer{}, err
+	}
+	body := envelope(r)
+	d, err := vpic.Interpret(body, q)
+	if err != nil {
+		return vpic.Answer{}, err
+	}
+	return vpic.Answer{Query: q, Body: body, Decoding: d, FetchedAt: time.Now(), Took: time.Since(began)}, nil
+}
+
+type playedTable edgeOf
+
+func (p *playedTable) GetItem(_ context.Context, in *dynamodb.GetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return &dynamodb.GetItemOutput{Item: p.items[in.Key["pk"].(*types.AttributeValueMemberS).Value]}, nil
+}
+
+func (p *playedTable) PutItem(_ context.Context, in *dynamodb.PutItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.items[in.Item["pk"].(*types.AttributeValueMemberS).Value] = in.Item
+	return &dynamodb.PutItemOutput{}, nil
+}
+
+// http is a request as API Gateway hands it over.
+type httpRequest struct {
+	method, path, query string
+	header              map[string]string
+	stage               string
+	version             string
+}
+
+func (r httpRequest) payload() []byte {
+	e := events.APIGatewayV2HTTPRequest{Version: r.version, RouteKey: "$default", RawPath: r.path, RawQueryString: r.query, Headers: r.header}
+	if e.Version == "" {
+		e.Version = "2.0"
+	}
+	e.RequestContext.Stage = r.stage
+	if r.stage == "" {
+		e.RequestContext.Stage = "$default"
+	}
+	e.RequestContext.RequestID = "JKJaXmPLvHcESHA="
+	e.RequestContext.HTTP.Method, e.RequestContext.HTTP.Path, e.RequestContext.HTTP.SourceIP = r.method, r.path, address
+	if r.method == "" {
+		e.RequestContext.HTTP.Method = "GET"
+	}
+	b, err := json.Marshal(e)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// httpResponse is what API Gateway makes of the handler's answer.
+type httpResponse struct {
+	StatusCode int               `json:"statusCode"`
+	Headers    map[string]string `json:"headers"`
+	Body       string            `json:"body"`
+}
+
+// do sends a request through the handler.
+func (e *edgeOf) do(t *testing.T, r httpRequest) httpResponse {
+	t.Helper()
+	return e.invoke(t, r.payload())
+}
+
+func (e *edgeOf) invoke(t *testing.T, payload []byte) httpResponse {
+	t.Helper()
+	ctx := lambdacontext.NewContext(t.Context(), &lambdacontext.LambdaContext{AwsRequestID: "8476a536-e9f4-11e8-9739-2dfe598c3fcd"})
+	ctx, cancel := context.WithTimeout(ctx, 29*time.Second)
+	defer cancel()
+	out, err := e.Invoke(ctx, payload)
+	if err != nil {
+		t.Fatalf("Invoke: %v", err)
+	}
+	var res httpResponse
+	d := json.NewDecoder(bytes.NewReader(out))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&res); err != nil {
+		t.Fatalf("%v in %s", err, out)
+	}
+	return res
+}
+
+// String is the response as it stands in a golden file.
+func (r httpResponse) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d\n", r.StatusCode)
+	for _, name := range slices.Sorted(maps.Keys(r.Headers)) {
+		fmt.Fprintf(&b, "%s: %s\n", name, r.Headers[name])
+	}
+	fmt.Fprintf(&b, "\n%s", r.Body)
+	return b.String()
+}
+
+var errDown = errors.New("dial tcp 10.0.0.1:443: connection refused")
+
+type quietGate struct{}
+
+func (quietGate) View(context.Context) (gate.View, error) { return gate.View{}, nil }
+func (quietGate) Prime(context.Context) error             { return nil }
+
+type anybody struct{}
+
+func (anybody) Identify(string, string) (tenant.Caller, error) { return tenant.Caller{ID: "x"}, nil }

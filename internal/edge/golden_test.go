@@ -1,0 +1,254 @@
+package edge
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"vingate/internal/decode"
+	"vingate/internal/gate"
+	"vingate/internal/vpic"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// Every route and every code, with full headers and bodies, through the real lanes.
+var goldens = []struct {
+	name    string
+	arrange func(*testing.T, *edgeOf)
+	request httpRequest
+	code    decode.Code // of the problem, "" for a success
+}{
+	{"decode-live", nil, httpRequest{path: "/v1/vins/1hgcm-82633a004352"}, ""},
+	{"decode-live-with-year", nil, httpRequest{path: "/v1/vins/" + accord, query: "modelYear=2003&colour=red"}, ""},
+	{"decode-stored", stored(26 * time.Hour), httpRequest{path: "/v1/vins/" + accord}, ""},
+	{"decode-stored-past-its-freshness", stored(200 * time.Hour), httpRequest{path: "/v1/vins/" + accord}, ""},
+	{"decode-check-digit-advice", answering(map[string]string{"ErrorCode": "1", "ErrorText": "1 - Check Digit (9th position) does not calculate properly"}), httpRequest{path: "/v1/vins/1HGCM82603A004352"}, ""},
+	{"decode-partial", answering(map[string]string{"ErrorCode": "5,14", "ErrorText": "5 - VIN has errors in few positions; 14 - Unable to provide information for some of the characters in the VIN.", "Model": "", "ModelYear": "", "SuggestedVIN": "1HGCM82!33A004352", "PossibleValues": "(8:569)"}), httpRequest{path: "/v1/vins/" + accord}, ""},
+	{"decode-unknown", answering(map[string]string{"ErrorCode": "7", "ErrorText": "7 - Manufacturer is not registered with NHTSA", "Make": "", "Model": "", "ModelYear": "", "Manufacturer": ""}), httpRequest{path: "/v1/vins/" + accord}, ""},
+	{"decode-head-stored", stored(time.Minute), httpRequest{method: "HEAD", path: "/v1/vins/" + accord}, ""},
+	{"decode-prefetch-stored", stored(time.Minute), httpRequest{path: "/v1/vins/" + accord, header: map[string]string{"sec-purpose": "prefetch;prerender"}}, ""},
+	{"decode-head-not-stored", nil, httpRequest{method: "HEAD", path: "/v1/vins/" + accord}, decode.NotStored},
+	{"decode-prefetch-not-stored", nil, httpRequest{path: "/v1/vins/" + accord, header: map[string]string{"sec-purpose": "prefetch"}}, decode.NotStored},
+	{"decode-options", nil, httpRequest{method: "OPTIONS", path: "/v1/vins/" + accord}, ""},
+	{"vin-invalid", nil, httpRequest{path: "/v1/vins/1HGCM82633A00435O"}, decode.VINInvalid},
+	{"vin-invalid-empty", nil, httpRequest{path: "/v1/vins/"}, decode.VINInvalid},
+	{"model-year-invalid", nil, httpRequest{path: "/v1/vins/" + accord, query: "modelYear=2029"}, decode.ModelYearInvalid},
+	{"api-key-unknown", nil, httpRequest{path: "/v1/vins/" + accord, header: map[string]string{"x-api-key": "vg_0123456789"}}, decode.APIKeyUnknown},
+	{"rate-limited", denied(gate.Refusal{Cause: gate.NoToken, RetryAfter: 2 * time.Second}), httpRequest{path: "/v1/vins/" + accord}, decode.RateLimited},
+	{"rate-limited-operator", denied(gate.Refusal{Cause: gate.Held, Hold: gate.HoldOperator, RetryAfter: 10 * time.Minute}), httpRequest{path: "/v1/vins/" + accord}, decode.RateLimited},
+	{"rate-limited-starting", denied(gate.Refusal{Cause: gate.Held, Hold: gate.HoldStarting, RetryAfter: 15 * time.Second}), httpRequest{path: "/v1/vins/" + accord}, decode.RateLimited},
+	{"bulkhead-timeout", denied(gate.Refusal{Cause: gate.BulkheadFull, RetryAfter: time.Second}), httpRequest{path: "/v1/vins/" + accord}, decode.BulkheadTimeout},
+	{"decode-queue-full", denied(gate.Refusal{Cause: gate.QueueFull, RetryAfter: 12 * time.Second}), httpRequest{path: "/v1/vins/" + accord}, decode.QueueFull},
+	{"decode-wait-timeout", denied(gate.Refusal{Cause: gate.NoSlot, RetryAfter: 3 * time.Second}), httpRequest{path: "/v1/vins/" + accord}, decode.WaitTimeout},
+	{"upstream-throttled-hold", denied(gate.Refusal{Cause: gate.Held, Hold: gate.HoldThrottled, RetryAfter: 44 * time.Second}), httpRequest{path: "/v1/vins/" + accord}, decode.UpstreamThrottled},
+	{"upstream-unavailable-hold", denied(gate.Refusal{Cause: gate.Held, Hold: gate.HoldFailing, RetryAfter: 5 * time.Second}), httpRequest{path: "/v1/vins/" + accord}, decode.UpstreamUnavailable},
+	{"upstream-throttled", failing(vpic.Error{Kind: vpic.Throttled, Status: 429, RetryAfter: 90 * time.Second}), httpRequest{path: "/v1/vins/" + accord}, decode.UpstreamThrottled},
+	{"upstream-blocked", failing(vpic.Error{Kind: vpic.Throttled, Status: 403, Blocked: true}), httpRequest{path: "/v1/vins/" + accord}, decode.UpstreamThrottled},
+	{"upstream-unavailable", failing(vpic.Error{Kind: vpic.Unavailable, Status: 503}), httpRequest{path: "/v1/vins/" + accord}, decode.UpstreamUnavailable},
+	{"upstream-timeout", failing(vpic.Error{Kind: vpic.Timeout, Started: true}), httpRequest{path: "/v1/vins/" + accord}, decode.UpstreamTimeout},
+	{"upstream-bad-response", failing(vpic.Error{Kind: vpic.BadResponse, Status: 200}), httpRequest{path: "/v1/vins/" + accord}, decode.UpstreamBadResponse},
+	{"coordination-unavailable", broken, httpRequest{path: "/v1/vins/" + accord}, decode.CoordinationDown},
+	{"internal", panicking, httpRequest{path: "/v1/vins/" + accord}, decode.Internal},
+	{"capacity", nil, httpRequest{path: "/v1/capacity"}, ""},
+	{"capacity-held", holding, httpRequest{path: "/v1/capacity"}, ""},
+	{"capacity-unavailable", broken, httpRequest{path: "/v1/capacity"}, decode.CoordinationDown},
+	{"healthz", nil, httpRequest{path: "/healthz"}, ""},
+	{"healthz-head", nil, httpRequest{method: "HEAD", path: "/healthz"}, ""},
+	{"not-found", nil, httpRequest{path: "/v2/vins/" + accord}, decode.ResourceNotFound},
+	{"method-not-allowed", nil, httpRequest{method: "DELETE", path: "/v1/vins/" + accord}, decode.MethodNotAllowed},
+	{"event-unsupported", nil, httpRequest{path: "/v1/vins/" + accord, version: "1.0"}, decode.EventUnsupported},
+}
+
+// stored decodes once and lets the time pass.
+func stored(age time.Duration) func(*testing.T, *edgeOf) {
+	return func(t *testing.T, e *edgeOf) {
+		e.do(t, httpRequest{path: "/v1/vins/" + accord})
+		time.Sleep(age)
+	}
+}
+
+func answering(changes map[string]string) func(*testing.T, *edgeOf) {
+	return func(_ *testing.T, e *edgeOf) {
+		e.upstream = func(q vpic.Query) (map[string]string, error) {
+			time.Sleep(412 * time.Millisecond)
+			r := row(changes)
+			r["VIN"] = q.VIN
+			return r, nil
+		}
+	}
+}
+
+func denied(r gate.Refusal) func(*testing.T, *edgeOf) {
+	return func(_ *testing.T, e *edgeOf) {
+		e.gate = func() (*gate.Refusal, error) { time.Sleep(40 * time.Millisecond); return &r, nil }
+	}
+}
+
+func failing(err vpic.Error) func(*testing.T, *edgeOf) {
+	return func(_ *testing.T, e *edgeOf) {
+		err.Took, err.Reason = 800*time.Millisecond, "the reason for the log"
+		e.upstream = func(vpic.Query) (map[string]string, error) { time.Sleep(err.Took); return nil, &err }
+	}
+}
+
+func broken(_ *testing.T, e *edgeOf) {
+	e.gate = func() (*gate.Refusal, error) { time.Sleep(400 * time.Millisecond); return nil, errDown }
+	e.view = func() (gate.View, error) { return gate.View{}, errDown }
+	e.prime = func(context.Context) error { return errDown }
+}
+
+func panicking(_ *testing.T, e *edgeOf) {
+	e.upstream = func(vpic.Query) (map[string]string, error) { panic("index out of range") }
+}
+
+func holding(_ *testing.T, e *edgeOf) {
+	e.view = func() (gate.View, error) {
+		return gate.View{Limit: 2, MaxInFlight: 4, Burst: 10, RatePerSecond: 0.5, Queued: 7, HeldFor: 29100 * time.Millisecond, Hold: gate.HoldThrottled, KnobsVersion: 3, ReadAt: noon}, nil
+	}
+}
+
+func TestGolden(t *testing.T) {
+	seen := map[decode.Code]bool{}
+	for _, g := range goldens {
+		t.Run(g.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, e *edgeOf) {
+				if g.arrange != nil {
+					g.arrange(t, e)
+				}
+				calls := e.calls
+				res := e.do(t, g.request)
+				head := g.request.method == "HEAD"
+				if head && e.calls != calls || strings.Contains(g.name, "prefetch") && e.calls != calls {
+					t.Error("a HEAD or a prefetch caused a call")
+				}
+				checkHeaders(t, res)
+				if g.code == "" {
+					if res.StatusCode >= 300 {
+						t.Errorf("status %d", res.StatusCode)
+					}
+				} else {
+					seen[g.code] = true
+					checkProblem(t, res, g.code, head)
+				}
+				checkLog(t, e)
+
+				name := filepath.Join("testdata", "golden", g.name+".http")
+				if *update {
+					if err := os.WriteFile(name, []byte(res.String()), 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+				want, err := os.ReadFile(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := res.String(); got != string(want) {
+					t.Errorf("got\n%s\nwant\n%s", got, want)
+				}
+			})
+		})
+	}
+	for _, c := range decode.Codes() {
+		if !seen[c] {
+			t.Errorf("no golden file for %s", c)
+		}
+	}
+	files, _ := filepath.Glob("testdata/golden/*.http")
+	if len(files) != len(goldens) {
+		t.Errorf("%d golden files for %d cases", len(files), len(goldens))
+	}
+}
+
+// checkHeaders holds what is true of every response.
+func checkHeaders(t *testing.T, res httpResponse) {
+	t.Helper()
+	for name, want := range map[string]string{"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "X-Request-Id": "JKJaXmPLvHcESHA="} {
+		if res.Headers[name] != want {
+			t.Errorf("%s: %q, want %q", name, res.Headers[name], want)
+		}
+	}
+	if res.StatusCode == 405 && res.Headers["Allow"] == "" {
+		t.Error("405 without Allow")
+	}
+	if res.StatusCode == 401 && res.Headers["WWW-Authenticate"] == "" {
+		t.Error("401 without WWW-Authenticate")
+	}
+	if res.StatusCode == 429 || res.StatusCode == 503 {
+		if n, err := strconv.Atoi(res.Headers["Retry-After"]); err != nil || n < 1 {
+			t.Errorf("Retry-After: %q", res.Headers["Retry-After"])
+		}
+	}
+	if res.StatusCode >= 400 && res.Headers["Cache-Control"] != "no-store" {
+		t.Errorf("Cache-Control: %q", res.Headers["Cache-Control"])
+	}
+	for name, value := range res.Headers {
+		if strings.ContainsAny(name+value, "\r\n\x00") {
+			t.Errorf("header %q: %q", name, value)
+		}
+	}
+}
+
+// problemKeys are all keys a problem may have. None of a decode's is among them.
+var problemKeys = []string{"type", "title", "status", "detail", "instance", "code", "retryAfterSeconds", "waitedMs", "scope", "position", "character", "suggestion"}
+
+func checkProblem(t *testing.T, res httpResponse, code decode.Code, head bool) {
+	t.Helper()
+	if res.StatusCode != code.Status() || res.Headers["Content-Type"] != "application/problem+json" {
+		t.Errorf("%d %s, want %d and a problem", res.StatusCode, res.Headers["Content-Type"], code.Status())
+	}
+	if head {
+		if res.Body != "" {
+			t.Errorf("a HEAD with the body %s", res.Body)
+		}
+		return
+	}
+	var p map[string]any
+	if err := json.Unmarshal([]byte(res.Body), &p); err != nil {
+		t.Fatalf("%v in %s", err, res.Body)
+	}
+	for key := range p {
+		if !slices.Contains(problemKeys, key) {
+			t.Errorf("a refusal with the key %q", key)
+		}
+	}
+	if p["code"] != string(code) || p["status"] != float64(code.Status()) || p["detail"] == "" || p["title"] == "" || p["waitedMs"] == nil {
+		t.Errorf("problem %v", p)
+	}
+	if !regexp.MustCompile(`^urn:vingate:problem:[a-z-]+$`).MatchString(p["type"].(string)) {
+		t.Errorf("type %v", p["type"])
+	}
+	if retry, ok := p["retryAfterSeconds"].(float64); ok && res.Headers["Retry-After"] != strconv.Itoa(int(retry)) {
+		t.Errorf("retryAfterSeconds %v, Retry-After %q", retry, res.Headers["Retry-After"])
+	}
+	for _, word := range []string{"HONDA", "Accord", "Coupe", "reason for the log", "index out of range", "10.0.0.1", address} {
+		if strings.Contains(res.String(), word) {
+			t.Errorf("%q left the edge in %s", word, res)
+		}
+	}
+	if strings.Contains(res.String(), accord[11:]) && code != decode.VINInvalid {
+		t.Errorf("the serial left the edge in %s", res)
+	}
+}
+
+// checkLog: nothing of the caller stands in the log in clear.
+func checkLog(t *testing.T, e *edgeOf) {
+	t.Helper()
+	lines := e.log.String()
+	for _, secret := range []string{accord[9:], "198.51.100", "vg_0123456789", "modelYear=", "/v1/vins/1"} {
+		if strings.Contains(strings.ToUpper(lines), strings.ToUpper(secret)) {
+			t.Errorf("%q is logged: %s", secret, lines)
+		}
+	}
+	if !strings.Contains(lines, `"msg":"request"`) && !strings.Contains(lines, "unsupported event") {
+		t.Errorf("the request is not logged: %s", lines)
+	}
+}

@@ -1,0 +1,258 @@
+package edge
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+
+	"vingate/internal/decode"
+	"vingate/internal/gate"
+	"vingate/internal/vin"
+)
+
+// response is an HTTP response before it becomes API Gateway's JSON.
+type response struct {
+	status int
+	header map[string]string
+	body   []byte
+	log    []slog.Attr
+}
+
+// security stands on every response. There is nothing to load from a JSON document and nobody to frame it.
+var security = map[string]string{
+	"Content-Security-Policy":   "default-src 'none'; frame-ancestors 'none'",
+	"Referrer-Policy":           "no-referrer",
+	"Strict-Transport-Security": "max-age=31536000",
+	"X-Content-Type-Options":    "nosniff",
+}
+
+// respond makes a response with a JSON body; nil makes none.
+func (h *Handler) respond(r *request, status int, body any) *response {
+	res := &response{status: status, header: maps.Clone(security)}
+	if r.id != "" {
+		res.header["X-Request-Id"] = r.id
+	}
+	if body != nil {
+		res.header["Content-Type"] = "application/json"
+		res.body = encodeJSON(body)
+	}
+	return res
+}
+
+// encodeJSON encodes our own types, which cannot fail. It ends with a line break, for terminals.
+func encodeJSON(v any) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		panic(err)
+	}
+	return b.Bytes()
+}
+
+// encode makes the response of payload format 2.0. API Gateway answers a HEAD request without a body.
+func (r *response) encode(head bool) []byte {
+	out := struct {
+		StatusCode int               `json:"statusCode"`
+		Headers    map[string]string `json:"headers"`
+		Body       string            `json:"body"`
+	}{r.status, r.header, string(r.body)}
+	if head {
+		out.Body = ""
+	}
+	return bytes.TrimSuffix(encodeJSON(out), []byte("\n"))
+}
+
+// problem is RFC 9457's object and our members. Nothing about a vehicle is among them.
+type problem struct {
+	Type              string `json:"type"`
+	Title             string `json:"title"`
+	Status            int    `json:"status"`
+	Detail            string `json:"detail"`
+	Instance          string `json:"instance,omitempty"`
+	Code              string `json:"code"`
+	RetryAfterSeconds int64  `json:"retryAfterSeconds,omitempty"`
+	WaitedMs          int64  `json:"waitedMs"`
+	Scope             string `json:"scope,omitempty"`
+	Position          int    `json:"position,omitempty"`
+	Character         string `json:"character,omitempty"`
+	Suggestion        string `json:"suggestion,omitempty"`
+}
+
+// refusal makes the response to a refusal. No cache may keep it: what it says is over soon.
+func (h *Handler) refusal(r *request, refused *decode.Refusal) *response {
+	p := problem{
+		Type:  "urn:vingate:problem:" + strings.ToLower(strings.ReplaceAll(string(refused.Code), "_", "-")),
+		Title: refused.Code.Title(), Status: refused.Code.Status(), Detail: refused.Detail(), Code: string(refused.Code),
+		RetryAfterSeconds: int64(refused.RetryAfter / time.Second), WaitedMs: refused.Waited.Milliseconds(), Scope: string(refused.Scope),
+		Position: refused.Position, Character: refused.Character, Suggestion: refused.Suggestion,
+	}
+	if r.id != "" {
+		p.Instance = "urn:vingate:request:" + r.id
+	}
+	res := h.respond(r, p.Status, p)
+	res.header["Content-Type"] = "application/problem+json"
+	res.header["Cache-Control"] = "no-store"
+	if p.RetryAfterSeconds > 0 {
+		res.header["Retry-After"] = strconv.FormatInt(p.RetryAfterSeconds, 10)
+	}
+	if p.Status == 401 {
+		res.header["WWW-Authenticate"] = `ApiKey realm="vingate", header="X-Api-Key"`
+	}
+	res.log = []slog.Attr{slog.String("code", p.Code), slog.Int64("waitedMs", p.WaitedMs)}
+	if p.Scope != "" {
+		res.log = append(res.log, slog.String("scope", p.Scope))
+	}
+	if p.RetryAfterSeconds > 0 {
+		res.log = append(res.log, slog.Int64("retryAfterSeconds", p.RetryAfterSeconds))
+	}
+	return res
+}
+
+// answer is a decode as the API gives it.
+type answer struct {
+	VIN          string            `json:"vin"`
+	Submitted    string            `json:"submitted"`
+	ModelYear    *int              `json:"modelYear"`
+	Make         *string           `json:"make"`
+	Model        *string           `json:"model"`
+	Outcome      string            `json:"outcome"`
+	Summary      string            `json:"summary"`
+	Codes        []int             `json:"codes"`
+	Messages     []string          `json:"messages"`
+	SuggestedVIN *string           `json:"suggestedVin"`
+	Fields       map[string]string `json:"fields"`
+	Provenance   provenance        `json:"provenance"`
+	Advice       []advice          `json:"advice,omitempty"`
+}
+
+type provenance struct {
+	Source     string `json:"source"`
+	FetchedAt  string `json:"fetchedAt"`
+	AgeSeconds int64  `json:"ageSeconds"`
+	Stale      bool   `json:"stale"`
+	WaitedMs   int64  `json:"waitedMs"`
+	UpstreamMs int64  `json:"upstreamMs"`
+	Shared     bool   `json:"shared"`
+}
+
+// advice is what is odd about the VIN itself. It never decides anything.
+type advice struct {
+	Code     string `json:"code"`
+	Position int    `json:"position"`
+	Message  string `json:"message"`
+}
+
+func (h *Handler) decoded(r *request, d decode.Result) *response {
+	age := int64(d.Age / time.Second)
+	fresh := int64(d.FreshFor / time.Second)
+	a := answer{
+		VIN: d.VIN.Value, Submitted: d.VIN.Submitted,
+		ModelYear: orNull(d.Decoding.ModelYear), Make: orNull(d.Make), Model: orNull(d.Model),
+		Outcome: string(d.Outcome), Summary: summary(d),
+		Codes: append([]int{}, d.Codes...), Messages: append([]string{}, d.Messages...), SuggestedVIN: orNull(d.SuggestedVIN),
+		Fields: map[string]string{},
+		Provenance: provenance{
+			Source: string(d.Source), FetchedAt: d.FetchedAt.UTC().Format("2006-01-02T15:04:05.000Z"), AgeSeconds: age, Stale: age > fresh,
+			WaitedMs: d.Waited.Milliseconds(), UpstreamMs: d.Upstream.Milliseconds(), Shared: d.Shared,
+		},
+		Advice: adviceOf(d.VIN),
+	}
+	for name, text := range d.Fields {
+		if text != "" {
+			a.Fields[name] = text
+		}
+	}
+	res := h.respond(r, 200, a)
+	res.header["Cache-Control"] = fmt.Sprintf("public, max-age=%d", fresh)
+	res.header["Age"] = strconv.FormatInt(age, 10)
+	res.header["Cache-Status"] = cacheStatus(d, fresh-age)
+	res.header["Server-Timing"] = fmt.Sprintf("wait;dur=%d, upstream;dur=%d", a.Provenance.WaitedMs, a.Provenance.UpstreamMs)
+	res.log = []slog.Attr{
+		slog.String("vin", d.VIN.Descriptor()), slog.String("outcome", a.Outcome), slog.String("source", a.Provenance.Source),
+		slog.Int64("waitedMs", a.Provenance.WaitedMs), slog.Int64("upstreamMs", a.Provenance.UpstreamMs), slog.Bool("shared", d.Shared),
+	}
+	return res
+}
+
+// orNull is nil, null in JSON, for what is absent.
+func orNull[T comparable](v T) *T {
+	var absent T
+	if v == absent {
+		return nil
+	}
+	return &v
+}
+
+// summary is year, make and model as NHTSA has them, "" when it has none.
+func summary(d decode.Result) string {
+	var parts []string
+	if year := d.Decoding.ModelYear; year != 0 {
+		parts = append(parts, strconv.Itoa(year))
+	}
+	for _, s := range []string{d.Make, d.Model} {
+		if s != "" {
+			parts = append(parts, s)
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+func adviceOf(v vin.VIN) []advice {
+	var list []advice
+	for _, a := range v.Advice {
+		list = append(list, advice{a.Code, a.Position, a.Message})
+	}
+	return list
+}
+
+// cacheStatus is RFC 9211's field. ttl is what is left of the answer's freshness, negative when it is over.
+func cacheStatus(d decode.Result, ttl int64) string {
+	if d.Source == decode.FromCache {
+		return fmt.Sprintf("vingate; hit; ttl=%d", ttl)
+	}
+	s := "vingate; fwd=uri-miss; fwd-status=200"
+	if d.Saved {
+		s += "; stored"
+	}
+	if d.Shared {
+		s += "; collapsed"
+	}
+	return s
+}
+
+// capacity is the shared budget as anybody may see it: numbers, no names.
+type capacity struct {
+	Limit         int     `json:"limit"`
+	MaxInFlight   int     `json:"maxInFlight"`
+	InFlight      int     `json:"inFlight"`
+	Tokens        int     `json:"tokens"`
+	Burst         int     `json:"burst"`
+	RatePerSecond float64 `json:"ratePerSecond"`
+	Queued        int     `json:"queued"`
+	Hold          *hold   `json:"hold"`
+	KnobsVersion  int     `json:"knobsVersion"`
+	ReadAt        string  `json:"readAt"`
+}
+
+// hold is a pause of all calls.
+type hold struct {
+	Reason  string `json:"reason"`
+	Seconds int64  `json:"seconds"`
+}
+
+func capacityOf(v gate.View) capacity {
+	c := capacity{
+		Limit: v.Limit, MaxInFlight: v.MaxInFlight, InFlight: v.InFlight, Tokens: v.Tokens, Burst: v.Burst, RatePerSecond: v.RatePerSecond,
+		Queued: v.Queued, KnobsVersion: v.KnobsVersion, ReadAt: v.ReadAt.UTC().Format("2006-01-02T15:04:05.000Z"),
+	}
+	if v.HeldFor > 0 {
+		c.Hold = &hold{Reason: string(v.Hold), Seconds: int64((v.HeldFor + time.Second - 1) / time.Second)}
+	}
+	return c
+}
