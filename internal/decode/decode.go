@@ -196,9 +196,9 @@ func (s *Service) Decode(ctx context.Context, req Request) (Result, error) {
 				return landing{refusal: refuse(WaitTimeout, sayWaitTimeout, retrySoon), verdict: onRequest}
 			}
 			asked := s.Now()
-			lease, refusal := s.acquire(ctx, key, deadline)
+			lease, refusal, verdict := s.acquire(ctx, key, deadline)
 			if refusal != nil {
-				return landing{refusal: refusal, verdict: about(refusal), key: key}
+				return landing{refusal: refusal, verdict: verdict, key: key}
 			}
 			waited := s.Now().Sub(asked)
 			// 6. vpic, 7. release
@@ -255,7 +255,7 @@ func (s *Service) save(ctx context.Context, a vpic.Answer) bool {
 }
 
 // acquire leases a place at NHTSA, or says why there is none.
-func (s *Service) acquire(ctx context.Context, key gate.Key, deadline time.Time) (lease *gate.Lease, refusal *Refusal) {
+func (s *Service) acquire(ctx context.Context, key gate.Key, deadline time.Time) (lease *gate.Lease, refusal *Refusal, of verdict) {
 	// What is left must still be worth a call.
 	ctx, cancel := context.WithDeadline(ctx, deadline.Add(-s.AfterCall-leastCall))
 	defer cancel()
@@ -266,13 +266,13 @@ func (s *Service) acquire(ctx context.Context, key gate.Key, deadline time.Time)
 			s.Log.ErrorContext(ctx, "the shared budget is not available", "error", err.Error())
 			refusal = NewCoordinationDown()
 		case denied != nil:
-			refusal = fromGate(denied, key)
+			refusal, of = fromGate(denied, key), about(denied)
 		default:
 			lease = granted
 		}
 		return err
 	})
-	return lease, refusal
+	return lease, refusal, of
 }
 
 // callUnder makes the one call a lease allows, and gives the lease back with what the call says about NHTSA.
@@ -286,7 +286,7 @@ func (s *Service) callUnder(ctx context.Context, lease *gate.Lease, q vpic.Query
 		if now.After(lease.StartBy) || left <= 0 {
 			return answer, errLate
 		}
-		ctx, cancel := context.WithTimeout(ctx, min(left, s.UpstreamTimeout))
+		ctx, cancel := context.WithTimeout(vpic.WithStartBy(ctx, lease.StartBy), min(left, s.UpstreamTimeout))
 		defer cancel()
 		err = s.Trace(ctx, "nhtsa", func(ctx context.Context) (err error) {
 			answer, err = s.Upstream.Decode(ctx, q)

@@ -65,6 +65,8 @@ func fromUpstream(err error) *Refusal {
 		return NewInternal()
 	}
 	switch e.Kind {
+	case vpic.NotStarted:
+		return fromUpstream(errLate)
 	case vpic.Throttled:
 		sentence, wait := sayThrottled, retryThrottled
 		if e.Blocked {
@@ -109,15 +111,15 @@ func fromGate(d *gate.Refusal, key gate.Key) *Refusal {
 		return refuse(BulkheadTimeout, sayBulkhead, d.RetryAfter)
 	case gate.QueueFull:
 		return refuse(QueueFull, sayQueueFull, d.RetryAfter)
-	case gate.NoSlot:
+	case gate.NoSlot, gate.NoKeySlot:
 		return refuse(WaitTimeout, sayWaitTimeout, d.RetryAfter)
 	}
 	return budget(sayBudget)
 }
 
-// about says whom a refusal of the gate is about.
-func about(r *Refusal) verdict {
-	if r.Code == BulkheadTimeout {
+// about says whom a denial of the shared budget is about.
+func about(d *gate.Refusal) verdict {
+	if d.Cause == gate.BulkheadFull || d.Cause == gate.NoKeySlot {
 		return onKey
 	}
 	return onEveryone

@@ -41,8 +41,9 @@ const (
 	Held         Cause = "held"          // NHTSA asked for a pause, or fails
 	BulkheadFull Cause = "bulkhead-full" // the key's own places
 	QueueFull    Cause = "queue-full"
-	NoToken      Cause = "no-token" // shared rate
-	NoSlot       Cause = "no-slot"  // shared concurrency
+	NoToken      Cause = "no-token"    // shared rate
+	NoSlot       Cause = "no-slot"     // shared concurrency
+	NoKeySlot    Cause = "no-key-slot" // the share of it that the key, or the batch route, may hold
 )
 
 // HoldReason says why the gate is held.

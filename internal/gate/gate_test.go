@@ -64,7 +64,7 @@ func TestOneKeyNeverHoldsEveryLiveSlot(t *testing.T) {
 	for i := range 3 {
 		s = take(t, s, noon, fmt.Sprint("a", i), anon)
 	}
-	if r := refused(t, s, noon, anon); r.Cause != NoSlot {
+	if r := refused(t, s, noon, anon); r.Cause != NoKeySlot {
 		t.Errorf("the fourth anonymous call: %v", r.Cause)
 	}
 	s = take(t, s, noon, "b0", bob)

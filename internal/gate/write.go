@@ -208,10 +208,10 @@ func (s State) Plan(now Micros, r Request) (Admit, *Refusal) {
 		return w, &Refusal{Cause: NoSlot, RetryAfter: retryAfter(s.slotTime(s.Limit))}
 	}
 	if mineLive >= w.PlaceCap {
-		return w, &Refusal{Cause: NoSlot, RetryAfter: retryAfter(s.slotTime(w.PlaceCap))}
+		return w, &Refusal{Cause: NoKeySlot, RetryAfter: retryAfter(s.slotTime(w.PlaceCap))}
 	}
 	if w.Batch && s.live(s.Batch, ms) >= w.BatchCap {
-		return w, &Refusal{Cause: NoSlot, RetryAfter: retryAfter(s.slotTime(w.BatchCap))}
+		return w, &Refusal{Cause: NoKeySlot, RetryAfter: retryAfter(s.slotTime(w.BatchCap))}
 	}
 	for _, d := range w.Dead {
 		if d.Place == w.Place {

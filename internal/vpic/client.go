@@ -68,42 +68,19 @@ func New(cfg Config) (*Client, error) {
 func newTransport(total time.Duration) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	return &http.Transport{
+	t := &http.Transport{
 		Proxy:                  nil,
-		DialContext:            withinCall((&net.Dialer{KeepAlive: -1}).DialContext),
+		DialContext:            forCall((&net.Dialer{KeepAlive: -1}).DialContext),
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
-		TLSHandshakeTimeout:    min(tlsTimeout, total),
 		ResponseHeaderTimeout:  total * 4 / 5, // leaves time for the body
 		MaxResponseHeaderBytes: maxHeader,
 		DisableKeepAlives:      true,
 		Protocols:              protocols,
 	}
-}
-
-type dialFunc func(ctx context.Context, network, address string) (net.Conn, error)
-
-// callKey is the context key under which a call's own context reaches its dial.
-type callKey struct{}
-
-// withinCall ties a connection to its call. The transport dials under a context that
-// outlives the request, to have the connection for a later one; here there is
-// no later one, so when the call is over its dial ends and its connection is closed,
-// a TLS handshake included. A dial, with its name lookup, has a deadline of its own.
-func withinCall(dial dialFunc) dialFunc {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		call, ok := ctx.Value(callKey{}).(context.Context)
-		if !ok {
-			call = ctx
-		}
-		ctx, cancel := context.WithTimeout(ctx, dialTimeout)
-		defer cancel()
-		defer context.AfterFunc(call, cancel)()
-		conn, err := dial(ctx, network, address)
-		if err == nil {
-			context.AfterFunc(call, func() { conn.Close() })
-		}
-		return conn, err
-	}
+	t.DialTLSContext = secured(
+		func(ctx context.Context, network, address string) (net.Conn, error) { return t.DialContext(ctx, network, address) },
+		func() *tls.Config { return t.TLSClientConfig }, min(tlsTimeout, total))
+	return t
 }
 
 func baseURL(s string) (string, error) {
@@ -212,7 +189,11 @@ func (c *Client) call(caller context.Context, method, address, form string) (rep
 
 	// Both are set by the transport's goroutines.
 	var connected, answered atomic.Bool
+	this := &call{ctx: ctx, startBy: startBy(caller), now: c.now}
 	fail := func(err error) *Error {
+		if this.late.Load() {
+			return &Error{Kind: NotStarted, Reason: "connected too late to start", Took: took()}
+		}
 		e := classify(caller, ctx, err, connected.Load(), answered.Load())
 		e.Started, e.Took = connected.Load(), took()
 		return e
@@ -221,7 +202,7 @@ func (c *Client) call(caller context.Context, method, address, form string) (rep
 		return reply{}, fail(err)
 	}
 
-	traced := httptrace.WithClientTrace(context.WithValue(ctx, callKey{}, ctx), &httptrace.ClientTrace{
+	traced := httptrace.WithClientTrace(context.WithValue(ctx, callKey{}, this), &httptrace.ClientTrace{
 		GotConn:              func(httptrace.GotConnInfo) { connected.Store(true) },
 		GotFirstResponseByte: func() { answered.Store(true) },
 	})

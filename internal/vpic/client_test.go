@@ -91,7 +91,7 @@ func inBubble(t *testing.T, h http.HandlerFunc, f func(t *testing.T, c *Client, 
 		go srv.Serve(ln)
 		defer srv.Close()
 		c := newClient(t, "http://vpic.test/api/vehicles")
-		c.transport.DialContext = withinCall(ln.dial)
+		c.transport.DialContext = forCall(ln.dial)
 		f(t, c, &calls)
 	})
 }
@@ -287,7 +287,7 @@ func TestDeadlines(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			inBubble(t, c.answer, func(t *testing.T, client *Client, calls *atomic.Int32) {
 				if c.dial != nil {
-					client.transport.DialContext = withinCall(c.dial)
+					client.transport.DialContext = forCall(c.dial)
 				}
 				ctx := t.Context()
 				if c.caller != nil {
@@ -590,7 +590,7 @@ func TestTLS(t *testing.T) {
 			near, far := net.Pipe()
 			begin, closed := time.Now(), make(chan time.Time, 1)
 			go func() { io.Copy(io.Discard, far); closed <- time.Now() }()
-			client.transport.DialContext = withinCall(func(context.Context, string, string) (net.Conn, error) { return near, nil })
+			client.transport.DialContext = forCall(func(context.Context, string, string) (net.Conn, error) { return near, nil })
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			_, err := client.Decode(ctx, Query{VIN: accord})
@@ -607,7 +607,7 @@ func TestTLS(t *testing.T) {
 			client := newClient(t, "https://vpic.test")
 			near, far := net.Pipe()
 			go io.Copy(io.Discard, far)
-			client.transport.DialContext = withinCall(func(context.Context, string, string) (net.Conn, error) { return near, nil })
+			client.transport.DialContext = forCall(func(context.Context, string, string) (net.Conn, error) { return near, nil })
 			_, err := client.Decode(t.Context(), Query{VIN: accord})
 			if e := mustFail(t, err); e.Kind != Unavailable || e.Started || e.Took != tlsTimeout || e.Reason != "no connection in time" {
 				t.Errorf("%#v", e)

@@ -145,6 +145,7 @@ const (
 	BadResponse Kind = "bad-response" // an answer that cannot be used
 	Canceled    Kind = "canceled"     // the caller's context was cancelled
 	BadQuery    Kind = "bad-query"    // refused here, before any call
+	NotStarted  Kind = "not-started"  // connected after the time to start (WithStartBy): no byte of the request left
 )
 
 // Error is every error of the client.
