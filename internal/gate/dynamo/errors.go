@@ -5,23 +5,25 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
-	"github.com/aws/smithy-go"
+	"vingate/internal/ddb"
 )
 
 // Kind says what is wrong with the store. None of them is ever reported as a limit that was reached.
 type Kind string
 
+// The kinds of package ddb, and the one of a table without a gate. Contended here means that every attempt met a state that had
+// moved on, Invalid also a damaged item.
 const (
-	KindThrottled    Kind = "throttled"     // DynamoDB refuses the table or the account more traffic
-	KindContended    Kind = "contended"     // every attempt met a state that had moved on
-	KindInvalid      Kind = "invalid"       // DynamoDB refuses the request: a defect, or a damaged item
-	KindTimeout      Kind = "timeout"       // no answer in time; a write may or may not have been applied
-	KindUnreachable  Kind = "unreachable"   // no connection, or a server error
-	KindDenied       Kind = "denied"        // credentials or policy
-	KindMissingTable Kind = "missing-table" //
-	KindMissingGate  Kind = "missing-gate"  // the table has no gate item
-	KindCanceled     Kind = "canceled"      // the caller's own context ended
+	KindThrottled    = Kind(ddb.Throttled)
+	KindContended    = Kind(ddb.Contended)
+	KindInvalid      = Kind(ddb.Invalid)
+	KindTimeout      = Kind(ddb.Timeout)
+	KindUnreachable  = Kind(ddb.Unreachable)
+	KindDenied       = Kind(ddb.Denied)
+	KindMissingTable = Kind(ddb.MissingTable)
+	KindCanceled     = Kind(ddb.Canceled)
+
+	KindMissingGate Kind = "missing-gate" // the table has no gate item
 )
 
 // Error is every error of the store: the budget could not be read or written, so no call may be made (P11).
@@ -54,50 +56,18 @@ var ErrStale = errors.New("the lease had ended and was reclaimed")
 
 var errNoGate = errors.New("no such item")
 
-// classify finds the kind of an SDK error. Its second result tells whether a write may have been applied all the same.
+// classify finds the kind of an error. Its second result tells whether a write may have been applied all the same.
 func classify(ctx context.Context, err error) (kind Kind, unknown bool) {
-	var (
-		api      smithy.APIError
-		notFound *types.ResourceNotFoundException
-		known    *Error
-	)
+	var known *Error
 	switch {
-	case err == nil:
-		return "", false
 	case errors.As(err, &known): // the item could not be understood, perhaps after a write of ours
 		return known.Kind, true
 	case errors.Is(err, errNoGate):
 		return KindMissingGate, false
-	case errors.As(err, &notFound):
-		return KindMissingTable, false
-	case errors.As(err, &api):
-		switch api.ErrorCode() {
-		case "ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded", "LimitExceededException":
-			return KindThrottled, false
-		case "TransactionConflictException", "ReplicatedWriteConflictException", "TransactionInProgressException":
-			return KindContended, false
-		case "AccessDeniedException", "UnrecognizedClientException", "InvalidSignatureException", "MissingAuthenticationTokenException",
-			"ExpiredTokenException", "IncompleteSignatureException":
-			return KindDenied, false
-		}
-		if api.ErrorFault() == smithy.FaultServer {
-			return KindUnreachable, true // an internal error may come after the write
-		}
-		return KindInvalid, false
-	case errors.Is(ctx.Err(), context.Canceled):
-		return KindCanceled, true
-	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
-		return KindTimeout, true
 	}
-	return KindUnreachable, true
-}
-
-func isTimeout(err error) bool {
-	var t interface{ Timeout() bool }
-	return errors.As(err, &t) && t.Timeout()
+	fault, unknown := ddb.Classify(ctx, err)
+	return Kind(fault), unknown
 }
 
 // worthRetrying tells the errors that the next attempt may not meet again.
-func worthRetrying(kind Kind) bool {
-	return kind == KindTimeout || kind == KindUnreachable || kind == KindContended
-}
+func worthRetrying(kind Kind) bool { return ddb.Fault(kind).WorthRetrying() }

@@ -1,0 +1,66 @@
+package ddb
+
+import (
+	"context"
+	"errors"
+
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/smithy-go"
+)
+
+// Fault says what is wrong with a table, a request or the way between. A condition that failed is none of them: it is an answer.
+type Fault string
+
+const (
+	Throttled    Fault = "throttled"     // DynamoDB refuses the table or the account more traffic
+	Contended    Fault = "contended"     // another write was in the way
+	Invalid      Fault = "invalid"       // DynamoDB refuses the request: a defect of ours
+	Timeout      Fault = "timeout"       // no answer in time
+	Unreachable  Fault = "unreachable"   // no connection, or a server error
+	Denied       Fault = "denied"        // credentials or policy
+	MissingTable Fault = "missing-table" //
+	Canceled     Fault = "canceled"      // the caller's own context ended
+)
+
+// WorthRetrying tells the faults that the next attempt may not meet again. A throttled table is not asked again at once:
+// that would add to what throttles it.
+func (f Fault) WorthRetrying() bool { return f == Timeout || f == Unreachable || f == Contended }
+
+// Classify finds the fault of an error that the SDK returned, "" for none. unknown tells that a write may have been applied
+// all the same. ctx is the caller's own: only its end is a cancellation, the end of an attempt's context is a time-out.
+func Classify(ctx context.Context, err error) (fault Fault, unknown bool) {
+	var (
+		api      smithy.APIError
+		notFound *types.ResourceNotFoundException
+	)
+	switch {
+	case err == nil:
+		return "", false
+	case errors.As(err, &notFound):
+		return MissingTable, false
+	case errors.As(err, &api):
+		switch api.ErrorCode() {
+		case "ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded", "LimitExceededException":
+			return Throttled, false
+		case "TransactionConflictException", "ReplicatedWriteConflictException", "TransactionInProgressException":
+			return Contended, false
+		case "AccessDeniedException", "UnrecognizedClientException", "InvalidSignatureException", "MissingAuthenticationTokenException",
+			"ExpiredTokenException", "IncompleteSignatureException":
+			return Denied, false
+		}
+		if api.ErrorFault() == smithy.FaultServer {
+			return Unreachable, true // an internal error may come after the write
+		}
+		return Invalid, false
+	case errors.Is(ctx.Err(), context.Canceled):
+		return Canceled, true
+	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
+		return Timeout, true
+	}
+	return Unreachable, true
+}
+
+func isTimeout(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.As(err, &t) && t.Timeout()
+}
