@@ -92,7 +92,7 @@ func (a Account) Charge(now gate.Micros, c Caller, id string, cost int, memory t
 		w.Band = Reset
 	}
 	if w.Band != Fresh {
-		w.Forget = a.forgettable(now, memory)
+		w.Forget = a.forgettable(now, memory, id)
 	}
 	if c.Anonymous {
 		// Another burst's time is added for charges by others that this view has not seen.
@@ -102,12 +102,13 @@ func (a Account) Charge(now gate.Micros, c Caller, id string, cost int, memory t
 	return w
 }
 
-// forgettable lists the ids older than memory, the oldest first.
-func (a Account) forgettable(now gate.Micros, memory time.Duration) []string {
+// forgettable lists the ids older than memory, the oldest first. Not the charge's own: a write that names it twice is invalid, and does
+// not hold anyway.
+func (a Account) forgettable(now gate.Micros, memory time.Duration, own string) []string {
 	before := now.Millis() - gate.Millis(memory.Milliseconds())
 	var old []string
 	for id, at := range a.Recent {
-		if at < before {
+		if at < before && id != own {
 			old = append(old, id)
 		}
 	}
@@ -155,3 +156,12 @@ func (w Charge) Apply(a Account) Account {
 
 // Charged says whether the charge of that id is among those remembered.
 func (a Account) Charged(id string) bool { _, there := a.Recent[id]; return there }
+
+// Later is the further of two views of one account: a read may be answered by a replica that is behind. tat never moves back, except
+// where an account begins anew.
+func (a Account) Later(b Account, now gate.Micros) Account {
+	if !a.absent(now) && a.TAT > b.TAT {
+		return a
+	}
+	return b
+}
