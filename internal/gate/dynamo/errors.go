@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
@@ -72,7 +73,8 @@ func classify(ctx context.Context, err error) (kind Kind, unknown bool) {
 		return KindMissingTable, false
 	case errors.As(err, &api):
 		switch api.ErrorCode() {
-		case "ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded", "LimitExceededException":
+		case "ProvisionedThroughputExceededException", "ThrottlingException", "Throttling", "ThrottledException", "RequestThrottled",
+			"RequestThrottledException", "TooManyRequestsException", "RequestLimitExceeded", "LimitExceededException", "SlowDown":
 			return KindThrottled, false
 		case "TransactionConflictException", "ReplicatedWriteConflictException", "TransactionInProgressException":
 			return KindContended, false
@@ -80,8 +82,11 @@ func classify(ctx context.Context, err error) (kind Kind, unknown bool) {
 			"ExpiredTokenException", "IncompleteSignatureException":
 			return KindDenied, false
 		}
-		if api.ErrorFault() == smithy.FaultServer {
-			return KindUnreachable, true // an internal error may come after the write
+		switch status := httpStatus(err); {
+		case status == http.StatusTooManyRequests:
+			return KindThrottled, false
+		case status >= 500 || status == http.StatusRequestTimeout || api.ErrorFault() == smithy.FaultServer:
+			return KindUnreachable, true // whatever its name, it may come after the write
 		}
 		return KindInvalid, false
 	case errors.Is(ctx.Err(), context.Canceled):
@@ -90,6 +95,16 @@ func classify(ctx context.Context, err error) (kind Kind, unknown bool) {
 		return KindTimeout, true
 	}
 	return KindUnreachable, true
+}
+
+// httpStatus is the status of the answer that brought err, 0 without one. The SDK knows the fault of few error codes, and
+// calls that of all others unknown.
+func httpStatus(err error) int {
+	var h interface{ HTTPStatusCode() int }
+	if errors.As(err, &h) {
+		return h.HTTPStatusCode()
+	}
+	return 0
 }
 
 func isTimeout(err error) bool {
