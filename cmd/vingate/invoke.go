@@ -59,7 +59,7 @@ not 0 when the function failed; an HTTP answer of any status is none of that.`,
 	f.StringVar(&e.Bootstrap, "bootstrap", filepath.Join(bin, "bootstrap"), "the built function")
 	f.DurationVar(&e.Timeout, "timeout", 29*time.Second, "of the invocation")
 	f.StringVar(&standin, "standin", filepath.Join(bin, "vpic-standin"), "the stand-in for NHTSA")
-	f.StringVar(&cacheDir, "cache-dir", ".local", "where the stand-in keeps its unpacked data")
+	f.StringVar(&cacheDir, "cache-dir", filepath.Join(".local", "vpic"), "where the stand-in keeps its unpacked data")
 	_ = cmd.MarkFlagRequired("event")
 	return cmd
 }

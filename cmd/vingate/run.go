@@ -39,7 +39,7 @@ Every variable of the configuration works from the environment, and is given to 
 		o := devstack.Options{
 			StandIn:   filepath.Join(binDir, "vpic-standin"),
 			Bootstrap: filepath.Join(binDir, "bootstrap"),
-			CacheDir:  dataDir,
+			CacheDir:  filepath.Join(dataDir, "vpic"),
 			Control:   filepath.Join(dataDir, "control.sock"),
 			Log:       cmd.ErrOrStderr(),
 		}

@@ -3,6 +3,7 @@ package ddb
 import (
 	"context"
 	"errors"
+	"net/http"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
@@ -40,7 +41,8 @@ func Classify(ctx context.Context, err error) (fault Fault, unknown bool) {
 		return MissingTable, false
 	case errors.As(err, &api):
 		switch api.ErrorCode() {
-		case "ProvisionedThroughputExceededException", "ThrottlingException", "RequestLimitExceeded", "LimitExceededException":
+		case "ProvisionedThroughputExceededException", "ThrottlingException", "Throttling", "ThrottledException", "RequestThrottled",
+			"RequestThrottledException", "TooManyRequestsException", "RequestLimitExceeded", "LimitExceededException", "SlowDown":
 			return Throttled, false
 		case "TransactionConflictException", "ReplicatedWriteConflictException", "TransactionInProgressException":
 			return Contended, false
@@ -48,8 +50,11 @@ func Classify(ctx context.Context, err error) (fault Fault, unknown bool) {
 			"ExpiredTokenException", "IncompleteSignatureException":
 			return Denied, false
 		}
-		if api.ErrorFault() == smithy.FaultServer {
-			return Unreachable, true // an internal error may come after the write
+		switch status := httpStatus(err); {
+		case status == http.StatusTooManyRequests:
+			return Throttled, false
+		case status >= 500 || status == http.StatusRequestTimeout || api.ErrorFault() == smithy.FaultServer:
+			return Unreachable, true // whatever its name, it may come after the write
 		}
 		return Invalid, false
 	case errors.Is(ctx.Err(), context.Canceled):
@@ -58,6 +63,16 @@ func Classify(ctx context.Context, err error) (fault Fault, unknown bool) {
 		return Timeout, true
 	}
 	return Unreachable, true
+}
+
+// httpStatus is the status of the answer that brought err, 0 without one. The SDK knows the fault of few error codes, and
+// calls that of all others unknown.
+func httpStatus(err error) int {
+	var h interface{ HTTPStatusCode() int }
+	if errors.As(err, &h) {
+		return h.HTTPStatusCode()
+	}
+	return 0
 }
 
 func isTimeout(err error) bool {

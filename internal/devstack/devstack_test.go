@@ -136,7 +136,7 @@ func TestWhatStartReturnsServesAndCloseLeavesNothing(t *testing.T) {
 	}
 	now := gate.MicrosOf(time.Now())
 	full := gate.NewState(s.Config.Knobs, now, false).View(now).Tokens
-	if !s.NewGate || s.Gate.MaxInFlight != 3 || s.Gate.RatePerSecond != 20 || s.Gate.Burst != 40 || s.Gate.Tokens != full || s.Gate.HeldFor != 0 {
+	if !s.NewGate || s.Gate.Knobs.MaxInFlight != 3 || s.Gate.Knobs.RatePerSecond != 20 || s.Gate.Knobs.Burst != 40 || s.Gate.Tokens != full || s.Gate.HeldFor != 0 {
 		t.Errorf("gate %+v, want a full bucket of the environment's knobs", s.Gate)
 	}
 	found, err := tables.Describe(t.Context(), s.Client, tables.Names{Coordination: "vingate-coordination", Results: "vingate-results"})
@@ -177,7 +177,7 @@ func TestAKeptStoreKeepsItsGate(t *testing.T) {
 
 	o.Env = append(o.Env, "RATE_PER_SECOND=20", "RATE_BURST=40")
 	s := start(t, o)
-	if s.NewGate || s.Gate.RatePerSecond != 2 {
+	if s.NewGate || s.Gate.Knobs.RatePerSecond != 2 {
 		t.Errorf("new %v, gate %+v, want the old one", s.NewGate, s.Gate)
 	}
 	var banner strings.Builder
@@ -361,7 +361,7 @@ func TestTablesWithoutAGateAreLeftAndTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	p, err := Provision(t.Context(), s.Client, g)
-	if err != nil || !p.New || p.View.MaxInFlight != 4 {
+	if err != nil || !p.New || p.View.Knobs.MaxInFlight != 4 {
 		t.Fatalf("%+v %v", p, err)
 	}
 	out.Reset()
@@ -376,7 +376,7 @@ func TestTablesWithoutAGateAreLeftAndTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.Knobs.MaxInFlight = 6
-	if p, err = Provision(t.Context(), s.Client, g); err != nil || p.New || p.View.MaxInFlight != 4 {
+	if p, err = Provision(t.Context(), s.Client, g); err != nil || p.New || p.View.Knobs.MaxInFlight != 4 {
 		t.Fatalf("%+v %v", p, err)
 	}
 	out.Reset()

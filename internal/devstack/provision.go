@@ -76,16 +76,14 @@ func randomHex(bytes int) string {
 	return hex.EncodeToString(b)
 }
 
-// Differences lists where the environment's knobs are not those of the gate, which is what counts.
+// Differences lists where the environment's knobs are not those of the gate, which are what counts.
 func Differences(k gate.Knobs, v gate.View) []string {
 	var out []string
-	add := func(name string, asked, held any) {
-		if asked != held {
-			out = append(out, fmt.Sprintf("%s is %v in the gate, %v in the environment", name, held, asked))
+	held := v.Knobs.Named()
+	for i, asked := range k.Named() {
+		if asked.Value != held[i].Value {
+			out = append(out, fmt.Sprintf("%s is %s in the gate, %s in the environment", asked.Knob, held[i].Value, asked.Value))
 		}
 	}
-	add("MAX_IN_FLIGHT", k.MaxInFlight, v.MaxInFlight)
-	add("RATE_PER_SECOND", k.RatePerSecond, v.RatePerSecond)
-	add("RATE_BURST", k.Burst, v.Burst)
 	return out
 }

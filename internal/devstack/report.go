@@ -58,7 +58,7 @@ func (s *Stack) Banner(w io.Writer, o Options) {
 }
 
 func budget(v gate.View) string {
-	s := fmt.Sprintf("%d of %d calls at once, %v a second, %d in a burst", v.Limit, v.MaxInFlight, v.RatePerSecond, v.Burst)
+	s := fmt.Sprintf("%d of %d calls at once, %v a second, %d in a burst", v.Limit, v.Knobs.MaxInFlight, v.Knobs.RatePerSecond, v.Knobs.Burst)
 	if v.HeldFor > 0 {
 		s += fmt.Sprintf("; held for %v more (%s)", v.HeldFor, v.Hold)
 	}

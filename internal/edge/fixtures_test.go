@@ -77,7 +77,7 @@ func bubble(t *testing.T, f func(*testing.T, *edgeOf)) {
 		}
 		e.gate = func() (*gate.Refusal, error) { time.Sleep(3 * time.Millisecond); return nil, nil }
 		e.view = func() (gate.View, error) {
-			return gate.View{Limit: 4, MaxInFlight: 4, InFlight: 1, Tokens: 9, Burst: 10, RatePerSecond: 2, Queued: 0, KnobsVersion: 3, ReadAt: noon}, nil
+			return gate.View{Limit: 4, Knobs: gate.Knobs{MaxInFlight: 4, Burst: 10, RatePerSecond: 2}, InFlight: 1, Tokens: 9, Queued: 0, KnobsVersion: 3, ReadAt: noon}, nil
 		}
 		e.prime = func(context.Context) error { return nil }
 		callers, err := tenant.New([]byte("0123456789abcdef"))

@@ -112,7 +112,7 @@ func panicking(_ *testing.T, e *edgeOf) {
 
 func holding(_ *testing.T, e *edgeOf) {
 	e.view = func() (gate.View, error) {
-		return gate.View{Limit: 2, MaxInFlight: 4, Burst: 10, RatePerSecond: 0.5, Queued: 7, HeldFor: 29100 * time.Millisecond, Hold: gate.HoldThrottled, KnobsVersion: 3, ReadAt: noon}, nil
+		return gate.View{Limit: 2, Knobs: gate.Knobs{MaxInFlight: 4, Burst: 10, RatePerSecond: 0.5}, Queued: 7, HeldFor: 29100 * time.Millisecond, Hold: gate.HoldThrottled, KnobsVersion: 3, ReadAt: noon}, nil
 	}
 }
 

@@ -248,7 +248,7 @@ type hold struct {
 
 func capacityOf(v gate.View) capacity {
 	c := capacity{
-		Limit: v.Limit, MaxInFlight: v.MaxInFlight, InFlight: v.InFlight, Tokens: v.Tokens, Burst: v.Burst, RatePerSecond: v.RatePerSecond,
+		Limit: v.Limit, MaxInFlight: v.Knobs.MaxInFlight, InFlight: v.InFlight, Tokens: v.Tokens, Burst: v.Knobs.Burst, RatePerSecond: v.Knobs.RatePerSecond,
 		Queued: v.Queued, KnobsVersion: v.KnobsVersion, ReadAt: v.ReadAt.UTC().Format("2006-01-02T15:04:05.000Z"),
 	}
 	if v.HeldFor > 0 {

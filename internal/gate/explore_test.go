@@ -61,20 +61,24 @@ type scene struct {
 	knobs   func(*Knobs)
 	keys    [3]Key
 	changes int
+	begin   func(*State) // how the state differs from a new gate's; nil: not at all
 }
 
 func scenes() []scene {
 	return []scene{
-		{"one slot, one key twice", func(k *Knobs) { k.MaxInFlight = 1 }, [3]Key{alice, alice, bob}, leaseTimePasses},
+		{"one slot, one key twice", func(k *Knobs) { k.MaxInFlight = 1 }, [3]Key{alice, alice, bob}, leaseTimePasses, nil},
 		{"one slot, one token", func(k *Knobs) {
 			k.MaxInFlight, k.Burst, k.RatePerSecond = 3, 2, 1
 			k.SkewBound = 100 * time.Millisecond
-		}, [3]Key{alice, bob, anon}, 0},
-		{"one slot, slow bucket", func(k *Knobs) { k.MaxInFlight, k.RatePerSecond = 1, 0.05 }, [3]Key{alice, bob, anon}, leaseTimePasses},
-		{"two slots, one key", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, alice, alice}, leaseTimePasses},
-		{"limit and knobs change", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, bob, anon}, lowerLimit | newKnobs},
-		{"batch beside interactive", func(k *Knobs) { k.MaxInFlight = 3; k.BatchSlots = 1 }, [3]Key{lot, {Batch, "bob"}, alice}, leaseTimePasses},
-		{"a hold and a waiter", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, bob, alice}, holdGate | ticketJoins},
+		}, [3]Key{alice, bob, anon}, 0, nil},
+		{"one slot, slow bucket", func(k *Knobs) { k.MaxInFlight, k.RatePerSecond = 1, 0.05 }, [3]Key{alice, bob, anon}, leaseTimePasses, nil},
+		{"two slots, one key", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, alice, alice}, leaseTimePasses, nil},
+		{"limit and knobs change", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, bob, anon}, lowerLimit | newKnobs, nil},
+		{"batch beside interactive", func(k *Knobs) { k.MaxInFlight = 3; k.BatchSlots = 1 }, [3]Key{lot, {Batch, "bob"}, alice}, leaseTimePasses, nil},
+		{"the limit turns", func(k *Knobs) {}, [3]Key{alice, bob, anon}, lowerLimit, nil},
+		{"the limit grows", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, bob, anon}, holdGate, func(s *State) { s.Limit = 1 }},
+		{"NHTSA fails", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, bob, alice}, leaseTimePasses, func(s *State) { s.Failures = failuresToHold - 1 }},
+		{"a hold and a waiter", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, bob, alice}, holdGate | ticketJoins, nil},
 	}
 }
 
@@ -196,7 +200,17 @@ func (x *explorer) next(s situation) []situation {
 					if _, there := n.state.Leases[c.free.ID]; !there {
 						x.breaks("a stale release was applied")
 					}
-					n.state = c.free.Apply(n.state)
+					before := n.state
+					n.state = c.free.Apply(before)
+					cooled := before.Turned <= n.now.Millis()-Millis(before.Knobs.LeaseTTL.Milliseconds())
+					switch w := c.free; {
+					case n.state.Limit > before.Limit && (w.NewLimit < w.SeenLimit || n.state.Limit != before.Limit+1):
+						x.breaks("a turn from %d to %d widened the limit from %d to %d", w.SeenLimit, w.NewLimit, before.Limit, n.state.Limit)
+					case n.state.Limit > before.Limit && before.Hold > w.Now:
+						x.breaks("the limit grew while the gate was held")
+					case n.state.Turned != before.Turned && !cooled && w.Reason != HoldFailing:
+						x.breaks("the limit turned twice within one cooldown")
+					}
 				}
 			})
 		}
@@ -240,6 +254,7 @@ func (x *explorer) next(s situation) []situation {
 		case started:
 			move(func(n *situation) { x.giveBack(n, i, Succeeded) })
 			move(func(n *situation) { x.giveBack(n, i, Throttled) })
+			move(func(n *situation) { x.giveBack(n, i, Failed) })
 		}
 		if c.step == granted || c.step == started {
 			fault(func(n *situation) { n.callers[i].step, n.callers[i].running = gone, false }) // killed
@@ -338,10 +353,11 @@ func (x *explorer) key(s situation) uint64 {
 			b = append(append(b, id...), 0)
 		}
 	}
-	num(int64(s.now), int64(s.changes), int64(s.faults), int64(s.state.Version), int64(s.state.Limit), int64(s.state.TAT), int64(s.state.Hold), int64(s.state.Queued))
+	num(int64(s.now), int64(s.changes), int64(s.faults), int64(s.state.Version), int64(s.state.Limit), int64(s.state.TAT), int64(s.state.Hold), int64(s.state.Queued),
+		int64(s.state.Turned), int64(s.state.Episodes), int64(s.state.Failures))
 	for _, c := range s.callers {
 		num(int64(c.step), int64(c.copies), int64(c.release), flag(c.landed), flag(c.running),
-			int64(c.admit.Now), int64(c.admit.End), int64(c.admit.Version), int64(c.admit.Limit), int64(c.admit.Band), int64(c.free.Hold), int64(len(c.admit.Dead)))
+			int64(c.admit.Now), int64(c.admit.End), int64(c.admit.Version), int64(c.admit.Limit), int64(c.admit.Band), int64(c.free.Hold), int64(c.free.NewLimit), int64(c.free.SeenLimit), int64(c.free.Failures), int64(c.free.Episodes), int64(len(c.admit.Dead)))
 		for _, d := range c.admit.Dead {
 			b = append(append(b, d.ID...), 0)
 		}
@@ -396,7 +412,11 @@ func explore(sc scene, without string, faults int) *explorer {
 		x.ids[i] = fmt.Sprint("c", i)
 		x.places = append(x.places, key.Place())
 	}
-	x.walk(situation{state: NewState(k, noon, false), now: noon, changes: sc.changes, faults: faults}, 0)
+	state := NewState(k, noon, false)
+	if sc.begin != nil {
+		sc.begin(&state)
+	}
+	x.walk(situation{state: state, now: noon, changes: sc.changes, faults: faults}, 0)
 	return x
 }
 
@@ -427,10 +447,14 @@ func TestEveryClauseOfEveryConditionIsNeeded(t *testing.T) {
 		"version": "limit and knobs change", "limit": "limit and knobs change",
 		"no waiters": "a hold and a waiter", "no hold": "a hold and a waiter", "later hold": "a hold and a waiter", "lease": "a hold and a waiter",
 		"id": "batch beside interactive", "batch": "batch beside interactive",
-		"slots": "one slot, one key twice", "tat": "one slot, one token", "dead": "one slot, slow bucket", "place": "two slots, one key",
+		"slots": "one slot, one key twice", "tat": "one slot, one token", "dead": "one slot, slow bucket",
+		"same limit": "the limit turns", "not held": "the limit grows", "place": "two slots, one key",
 	}
 	s := NewState(testKnobs(), noon, false)
 	for _, c := range append((Admit{}).Checks(s), (Free{}).Checks(s)...) {
+		if shownBy[c.Name] == "" {
+			t.Errorf("no scene shows what %q is for", c.Name)
+		}
 		for _, sc := range scenes() {
 			if sc.name != shownBy[c.Name] {
 				continue

@@ -85,15 +85,13 @@ type Outcome struct {
 
 // View is what the outside may see of a gate: no tenant names.
 type View struct {
-	Limit         int // slots in force
-	MaxInFlight   int // slots configured
-	InFlight      int // live leases not yet past their end
-	Tokens        int // whole calls that could start now by rate
-	Burst         int
-	RatePerSecond float64
-	Queued        int
-	HeldFor       time.Duration // 0 when not held
-	Hold          HoldReason
-	KnobsVersion  int
-	ReadAt        time.Time
+	Knobs        Knobs // in force
+	Limit        int   // slots in force
+	InFlight     int   // live leases not yet past their end
+	Tokens       int   // whole calls that could start now by rate
+	Queued       int
+	HeldFor      time.Duration // 0 when not held
+	Hold         HoldReason
+	KnobsVersion int
+	ReadAt       time.Time
 }

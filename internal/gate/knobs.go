@@ -16,6 +16,9 @@ const Attempt = 120 * time.Millisecond
 // Margin is kept between the end of an upstream call and the end of its lease, beyond the clocks' skew.
 const Margin = time.Second
 
+// leastCall is the least time a lease must leave for its call, after the latest start.
+const leastCall = 100 * time.Millisecond
+
 // maxSlots bounds MaxInFlight, so that all dead leases fit into one reclaiming write. NHTSA's courtesy share is 2-6.
 const maxSlots = 64
 
@@ -46,9 +49,9 @@ type Fault struct {
 
 func (f Fault) String() string { return f.Knob + ": " + f.Problem }
 
-// T is the time for one token.
+// T is the time for one token, rounded up: a rate is never exceeded by rounding, however long the window.
 func (k Knobs) T() time.Duration {
-	return time.Duration(math.Round(1e6/k.RatePerSecond)) * time.Microsecond
+	return time.Duration(math.Ceil(1e6/k.RatePerSecond)) * time.Microsecond
 }
 
 // uncertainty is what P2 takes out of the burst besides Tau and H.
@@ -117,7 +120,7 @@ func (k Knobs) Validate() []Fault {
 	between("BULKHEAD_ANON", k.BulkheadAnon, 1, 1000)
 	clocks := duration("CLOCK_SKEW_BOUND", k.SkewBound, 0, 10*time.Second)
 	clocks = duration("START_GRACE", k.StartGrace, 0, 10*time.Second) && clocks
-	clocks = duration("LEASE_TTL", k.LeaseTTL, 2*k.SkewBound+Margin+time.Millisecond, 15*time.Minute) && clocks
+	clocks = duration("LEASE_TTL", k.LeaseTTL, 2*k.SkewBound+Margin+k.StartGrace+k.Attempt+leastCall, 15*time.Minute) && clocks
 	if k.Attempt < 0 || k.Attempt > time.Second {
 		fault("gate attempt", "%v is not between 0 and 1s", k.Attempt)
 		clocks = false
@@ -139,23 +142,54 @@ func (k Knobs) Validate() []Fault {
 	return faults
 }
 
-// packed is the order of the numbers in Pack; only ever appended to.
-func (k *Knobs) packed() []any {
-	return []any{&k.MaxInFlight, &k.RatePerSecond, &k.Burst, &k.KeySlots, &k.BatchSlots, &k.MaxQueued,
-		&k.BulkheadInteractive, &k.BulkheadBatch, &k.BulkheadAnon, &k.LeaseTTL, &k.SkewBound, &k.StartGrace, &k.Attempt}
+// knob is one of the knobs, under its environment variable.
+type knob struct {
+	name  string
+	value any // *int, *float64 or *time.Duration
+}
+
+// all is the order of the numbers in Pack; only ever appended to.
+func (k *Knobs) all() []knob {
+	return []knob{
+		{"MAX_IN_FLIGHT", &k.MaxInFlight}, {"RATE_PER_SECOND", &k.RatePerSecond}, {"RATE_BURST", &k.Burst},
+		{"KEY_SLOTS", &k.KeySlots}, {"BATCH_SLOTS", &k.BatchSlots}, {"MAX_QUEUED", &k.MaxQueued},
+		{"BULKHEAD_INTERACTIVE", &k.BulkheadInteractive}, {"BULKHEAD_BATCH", &k.BulkheadBatch}, {"BULKHEAD_ANON", &k.BulkheadAnon},
+		{"LEASE_TTL", &k.LeaseTTL}, {"CLOCK_SKEW_BOUND", &k.SkewBound}, {"START_GRACE", &k.StartGrace}, {"gate attempt", &k.Attempt},
+	}
+}
+
+// Named is one knob as text, under its environment variable.
+type Named struct{ Knob, Value string }
+
+// Named lists the knobs for people, in a fixed order.
+func (k Knobs) Named() []Named {
+	var out []Named
+	for _, n := range k.all() {
+		value := ""
+		switch v := n.value.(type) {
+		case *int:
+			value = strconv.Itoa(*v)
+		case *float64:
+			value = strconv.FormatFloat(*v, 'g', -1, 64)
+		case *time.Duration:
+			value = v.String()
+		}
+		out = append(out, Named{n.name, value})
+	}
+	return out
 }
 
 // Pack writes the knobs in the few bytes that the gate item has for them. Durations are whole milliseconds.
 func (k Knobs) Pack() string {
 	var parts []string
-	for _, p := range k.packed() {
-		switch p := p.(type) {
+	for _, n := range k.all() {
+		switch v := n.value.(type) {
 		case *int:
-			parts = append(parts, strconv.Itoa(*p))
+			parts = append(parts, strconv.Itoa(*v))
 		case *float64:
-			parts = append(parts, strconv.FormatFloat(*p, 'g', -1, 64))
+			parts = append(parts, strconv.FormatFloat(*v, 'g', -1, 64))
 		case *time.Duration:
-			parts = append(parts, strconv.FormatInt(p.Milliseconds(), 10))
+			parts = append(parts, strconv.FormatInt(v.Milliseconds(), 10))
 		}
 	}
 	return strings.Join(parts, ",")
@@ -164,13 +198,13 @@ func (k Knobs) Pack() string {
 // UnpackKnobs is the inverse of Pack. Knobs that would break a promise are an error, never used.
 func UnpackKnobs(s string) (Knobs, error) {
 	var k Knobs
-	fields, parts := k.packed(), strings.Split(s, ",")
+	fields, parts := k.all(), strings.Split(s, ",")
 	if len(parts) != len(fields) {
 		return Knobs{}, fmt.Errorf("gate knobs %q: %d numbers where %d belong", s, len(parts), len(fields))
 	}
-	for i, p := range fields {
+	for i, n := range fields {
 		var err error
-		switch p := p.(type) {
+		switch p := n.value.(type) {
 		case *int:
 			*p, err = strconv.Atoi(parts[i])
 		case *float64:
@@ -183,7 +217,7 @@ func UnpackKnobs(s string) (Knobs, error) {
 			*p = time.Duration(ms) * time.Millisecond
 		}
 		if err != nil {
-			return Knobs{}, fmt.Errorf("gate knobs %q: number %d: %w", s, i+1, err)
+			return Knobs{}, fmt.Errorf("gate knobs %q: %s: %w", s, n.name, err)
 		}
 	}
 	if faults := k.Validate(); len(faults) > 0 {

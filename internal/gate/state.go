@@ -63,6 +63,10 @@ type State struct {
 	Reason  HoldReason
 	Latency Millis // smoothed upstream time, 0 before the first call
 
+	Turned   Millis // when Limit was last cut or grown
+	Episodes int    // throttle episodes in a row: the pause doubles with each
+	Failures int    // hard failures in a row
+
 	Leases map[string]Millis  // lease id -> end
 	Queued int                // waiting tickets: newcomers do not pass them
 	Places map[Place][]string // bulkhead -> its ids, sorted, never empty
@@ -100,9 +104,8 @@ func (s State) live(ids []string, now Millis) int {
 // View is what the outside may see at now.
 func (s State) View(now Micros) View {
 	v := View{
-		Limit: s.Limit, MaxInFlight: s.Knobs.MaxInFlight, Queued: s.Queued,
-		Tokens: s.Knobs.Bucket().Tokens(int64(s.TAT), int64(now)),
-		Burst:  s.Knobs.Burst, RatePerSecond: s.Knobs.RatePerSecond,
+		Knobs: s.Knobs, Limit: s.Limit, Queued: s.Queued,
+		Tokens:       s.Knobs.Bucket().Tokens(int64(s.TAT), int64(now)),
 		KnobsVersion: s.Version, ReadAt: now.Time(),
 	}
 	for _, end := range s.Leases {

@@ -98,7 +98,7 @@ func (w Admit) Apply(s State) State {
 	s = s.Clone()
 	var dead []string
 	for _, d := range w.Dead {
-		s.drop(d.ID, d.Place)
+		s.drop(d.ID, d.Place, d.Batch)
 		dead = append(dead, d.ID)
 	}
 	s.Leases[w.ID] = w.End
@@ -123,14 +123,16 @@ func join(set, seen, dead []string, id string) []string {
 }
 
 // drop removes a lease and its place from a state of its own.
-func (s *State) drop(id string, place Place) {
+func (s *State) drop(id string, place Place, batch bool) {
 	delete(s.Leases, id)
 	if ids := remove(s.Places[place], id); len(ids) > 0 {
 		s.Places[place] = ids
 	} else {
 		delete(s.Places, place)
 	}
-	s.Batch = remove(s.Batch, id)
+	if batch {
+		s.Batch = remove(s.Batch, id)
+	}
 }
 
 // Free gives a slot and a place back, and carries what the call taught.
@@ -140,16 +142,41 @@ type Free struct {
 	Batch   bool
 	Latency Millis // smoothed upstream time to keep, 0 leaves it
 
+	Now    Millis
 	Hold   Millis // 0 leaves it; else it must be later than the hold in force
 	Reason HoldReason
+
+	// A turn of the limit, from the one that was seen. 0 leaves it.
+	SeenLimit, NewLimit int
+
+	Failures FailureCount
+	Episodes int // throttle episodes in a row to keep; -1 leaves them
 }
 
+// FailureCount says what a release does to the count of hard failures in a row.
+type FailureCount byte
+
+const (
+	KeepFailures FailureCount = iota
+	CountFailure
+	ForgetFailures
+)
+
 // Checks is the condition, clause by clause: the lease is still there, so the release of a reclaimed lease changes
-// nothing; and a hold only ever grows.
+// nothing; a hold only ever grows; the limit turns from what was seen, and not wider while the gate is held. (The cooldown
+// needs no clause: between a view and its write no two turns can have brought the limit back.)
 func (w Free) Checks(s State) []Check {
 	_, there := s.Leases[w.ID]
-	return []Check{{"lease", there}, {"later hold", w.Hold == 0 || s.Hold < w.Hold}}
+	return []Check{
+		{"lease", there},
+		{"later hold", w.Hold == 0 || s.Hold < w.Hold},
+		{"same limit", w.NewLimit == 0 || s.Limit == w.SeenLimit},
+		{"not held", !w.Grows() || s.Hold <= w.Now},
+	}
 }
+
+// Grows: the limit becomes wider, which it never does while the gate is held.
+func (w Free) Grows() bool { return w.NewLimit > w.SeenLimit }
 
 // Holds is the condition.
 func (w Free) Holds(s State) bool { return all(w.Checks(s)) }
@@ -157,12 +184,24 @@ func (w Free) Holds(s State) bool { return all(w.Checks(s)) }
 // Apply is the update.
 func (w Free) Apply(s State) State {
 	s = s.Clone()
-	s.drop(w.ID, w.Place)
+	s.drop(w.ID, w.Place, w.Batch)
 	if w.Latency > 0 {
 		s.Latency = w.Latency
 	}
 	if w.Hold > 0 {
 		s.Hold, s.Reason = w.Hold, w.Reason
+	}
+	if w.NewLimit > 0 {
+		s.Limit, s.Turned = w.NewLimit, w.Now
+	}
+	switch w.Failures {
+	case CountFailure:
+		s.Failures++
+	case ForgetFailures:
+		s.Failures = 0
+	}
+	if w.Episodes >= 0 {
+		s.Episodes = w.Episodes
 	}
 	return s
 }
@@ -184,34 +223,34 @@ func (s State) Plan(now Micros, r Request) (Admit, *Refusal) {
 	}
 
 	if s.Hold > ms {
-		return w, &Refusal{Cause: Held, Hold: s.Reason, RetryAfter: retryAfter(s.Hold.Time().Sub(now.Time()))}
+		return w, &Refusal{Cause: Held, Hold: s.Reason, RetryAfter: RetryAfter(s.Hold.Time().Sub(now.Time()))}
 	}
 	w.Dead = s.deadLeases(ms, r.ID)
 	mine := s.Places[w.Place]
 	mineLive := s.live(mine, ms)
 	if mineLive >= ceiling {
-		return w, &Refusal{Cause: BulkheadFull, RetryAfter: retryAfter(s.slotTime(k.keySlots(s.Limit)))}
+		return w, &Refusal{Cause: BulkheadFull, RetryAfter: RetryAfter(s.slotTime(k.keySlots(s.Limit)))}
 	}
 	if s.Queued > 0 {
-		return w, &Refusal{Cause: QueueFull, RetryAfter: retryAfter(s.slotTime(s.Limit) * time.Duration(s.Queued))}
+		return w, &Refusal{Cause: QueueFull, RetryAfter: RetryAfter(s.slotTime(s.Limit) * time.Duration(s.Queued))}
 	}
 	bucket := k.Bucket()
 	if w.Band = bucket.Choose(int64(s.TAT), int64(now), cost); w.Band == gcra.Dry {
 		wait := bucket.Wait(int64(s.TAT), int64(now), cost)
-		return w, &Refusal{Cause: NoToken, RetryAfter: retryAfter(time.Duration(wait) * time.Microsecond)}
+		return w, &Refusal{Cause: NoToken, RetryAfter: RetryAfter(time.Duration(wait) * time.Microsecond)}
 	}
 	lo, hi := bucket.BusyRange(int64(now), cost)
 	w.Lo, w.Hi = Micros(lo), Micros(hi)
 
 	w.PlaceCap, w.BatchCap = min(ceiling, k.keySlots(s.Limit)), k.batchSlots(s.Limit)
 	if len(s.Leases)-len(w.Dead) >= s.Limit {
-		return w, &Refusal{Cause: NoSlot, RetryAfter: retryAfter(s.slotTime(s.Limit))}
+		return w, &Refusal{Cause: NoSlot, RetryAfter: RetryAfter(s.slotTime(s.Limit))}
 	}
 	if mineLive >= w.PlaceCap {
-		return w, &Refusal{Cause: NoKeySlot, RetryAfter: retryAfter(s.slotTime(w.PlaceCap))}
+		return w, &Refusal{Cause: NoKeySlot, RetryAfter: RetryAfter(s.slotTime(w.PlaceCap))}
 	}
 	if w.Batch && s.live(s.Batch, ms) >= w.BatchCap {
-		return w, &Refusal{Cause: NoKeySlot, RetryAfter: retryAfter(s.slotTime(w.BatchCap))}
+		return w, &Refusal{Cause: NoKeySlot, RetryAfter: RetryAfter(s.slotTime(w.BatchCap))}
 	}
 	for _, d := range w.Dead {
 		if d.Place == w.Place {
@@ -253,8 +292,8 @@ func (s State) slotTime(n int) time.Duration {
 	return latency / time.Duration(max(1, n))
 }
 
-// retryAfter is a Retry-After: whole seconds, rounded up, at least one.
-func retryAfter(d time.Duration) time.Duration {
+// RetryAfter is a Retry-After: whole seconds, rounded up, at least one.
+func RetryAfter(d time.Duration) time.Duration {
 	return max(time.Second, (d + time.Second - 1).Truncate(time.Second))
 }
 
@@ -267,44 +306,4 @@ func (s State) Lease(w Admit, key Key) *Lease {
 		StartBy: w.Now.Time().Add(k.Attempt + k.StartGrace),
 		CallBy:  end.Add(-2*k.SkewBound - Margin),
 	}
-}
-
-// Pauses without a Retry-After from NHTSA: after 429, and after 403, which is a block rather than a pace.
-const (
-	pauseThrottled = 30 * time.Second
-	pauseBlocked   = 15 * time.Minute
-	pauseLongest   = time.Hour
-)
-
-// PlanRelease is the write that gives a lease back with what its call taught. With a hold, the write may fail because a
-// later hold is in force: then Plain is the write to make.
-func (s State) PlanRelease(now Micros, l *Lease, o Outcome) Free {
-	w := Free{ID: l.ID, Place: l.Key.Place(), Batch: l.Key.Route == Batch}
-	if took := Millis(o.Took.Milliseconds()); took > 0 && o.Kind != Abandoned {
-		if s.Latency == 0 {
-			w.Latency = took
-		} else {
-			w.Latency = max(1, s.Latency+(took-s.Latency)/8)
-		}
-	}
-	if o.Kind == Throttled {
-		pause := o.RetryAfter
-		switch {
-		case pause <= 0 && o.Blocked:
-			pause = pauseBlocked
-		case pause <= 0:
-			pause = pauseThrottled
-		}
-		pause = min(max(pause, time.Second), pauseLongest)
-		// Whole seconds, so that many instances that hear 429 together write one hold, not one each.
-		until := millisUp(now + Micros(pause.Microseconds()))
-		w.Hold, w.Reason = (until+999)/1000*1000, HoldThrottled
-	}
-	return w
-}
-
-// Plain is the release without the hold.
-func (w Free) Plain() Free {
-	w.Hold, w.Reason = 0, ""
-	return w
 }

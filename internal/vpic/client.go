@@ -78,7 +78,9 @@ func newTransport(total time.Duration) *http.Transport {
 		Protocols:              protocols,
 	}
 	t.DialTLSContext = secured(
-		func(ctx context.Context, network, address string) (net.Conn, error) { return t.DialContext(ctx, network, address) },
+		func(ctx context.Context, network, address string) (net.Conn, error) {
+			return t.DialContext(ctx, network, address)
+		},
 		func() *tls.Config { return t.TLSClientConfig }, min(tlsTimeout, total))
 	return t
 }

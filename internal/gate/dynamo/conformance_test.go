@@ -96,6 +96,7 @@ func TestEveryWriteMeansTheSameInTheCoreAndInTheStore(t *testing.T) {
 			state.Queued = 1
 		}
 
+		store.owed = pause{}
 		after, met, err := store.update(context.Background(), x)
 		if err != nil {
 			t.Fatalf("%v\n%s\nIF %s", err, aws.ToString(x.input("", "").UpdateExpression), aws.ToString(x.input("", "").ConditionExpression))

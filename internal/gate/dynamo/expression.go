@@ -148,5 +148,21 @@ func free(w gate.Free) *expression {
 		x.when("h < %s", x.value(":h", number(w.Hold)))
 		x.set = append(x.set, "h = :h", "r = "+x.value(":r", text(w.Reason)))
 	}
+	if w.NewLimit > 0 {
+		x.when("L = %s", x.value(":L", number(w.SeenLimit)))
+		if w.Grows() {
+			x.when("h <= %s", x.value(":now", number(w.Now)))
+		}
+		x.set = append(x.set, "L = "+x.value(":limit", number(w.NewLimit)), "x = "+x.value(":now", number(w.Now)))
+	}
+	switch w.Failures {
+	case gate.CountFailure:
+		x.set = append(x.set, "c = c + "+x.value(":one", number(1)))
+	case gate.ForgetFailures:
+		x.set = append(x.set, "c = "+x.value(":zero", number(0)))
+	}
+	if w.Episodes >= 0 {
+		x.set = append(x.set, "n = "+x.value(":n", number(w.Episodes)))
+	}
 	return x
 }

@@ -22,6 +22,9 @@ const (
 	attrHold    = "h" // N: milliseconds
 	attrReason  = "r" // S: why held
 	attrLatency = "u" // N: milliseconds
+	attrTurned  = "x" // N: milliseconds, when the limit last turned
+	attrEpisode = "n" // N: throttle episodes in a row
+	attrFailed  = "c" // N: hard failures in a row
 	attrLeases  = "l" // M: id -> N, end in milliseconds
 	attrQueue   = "q" // M: id -> ticket; present and empty: newcomers do not pass waiters
 	attrBatch   = "z" // SS: ids of live batch leases; absent when none
@@ -48,6 +51,7 @@ func encode(pk string, s gate.State) item {
 	it := item{
 		attrKey: text(pk), attrVersion: number(s.Version), attrLimit: number(s.Limit), attrKnobs: text(s.Knobs.Pack()),
 		attrTAT: number(s.TAT), attrHold: number(s.Hold), attrReason: text(s.Reason), attrLatency: number(s.Latency),
+		attrTurned: number(s.Turned), attrEpisode: number(s.Episodes), attrFailed: number(s.Failures),
 		attrLeases: &types.AttributeValueMemberM{Value: leases}, attrQueue: &types.AttributeValueMemberM{Value: item{}},
 	}
 	for place, ids := range s.Places {
@@ -66,7 +70,8 @@ func decode(it item) (gate.State, error) {
 		Version: int(d.number(attrVersion)), Limit: int(d.number(attrLimit)),
 		TAT: gate.Micros(d.number(attrTAT)), Hold: gate.Millis(d.number(attrHold)), Reason: gate.HoldReason(d.text(attrReason)),
 		Latency: gate.Millis(d.number(attrLatency)),
-		Leases:  map[string]gate.Millis{}, Places: map[gate.Place][]string{},
+		Turned:  gate.Millis(d.number(attrTurned)), Episodes: int(d.number(attrEpisode)), Failures: int(d.number(attrFailed)),
+		Leases: map[string]gate.Millis{}, Places: map[gate.Place][]string{},
 	}
 	knobs, err := gate.UnpackKnobs(d.text(attrKnobs))
 	if err != nil {

@@ -9,6 +9,7 @@
 package dynamo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -45,8 +46,15 @@ type Store struct {
 	mu     sync.Mutex
 	seen   gate.State
 	seenAt time.Time // zero: nothing seen yet
+	owed   pause     // NHTSA asked for it, and the item does not have it yet
 	asked  int       // numbers the requests, so that a late answer never replaces a younger view
 	shown  int
+}
+
+// pause is a hold.
+type pause struct {
+	until gate.Millis
+	why   gate.HoldReason
 }
 
 // Budgets of one operation, all attempts and looks together.
@@ -78,7 +86,7 @@ func (s *Store) Acquire(ctx context.Context, r gate.Request) (*gate.Lease, *gate
 	if err != nil {
 		return nil, nil, s.fail(caller, "acquire", err)
 	}
-	stamped := map[gate.Millis]gate.Admit{} // every write that was sent, by the end it would have set
+	stamped := map[gate.Millis]gate.Admit{} // the first write that was sent for each end
 	doubt := false                          // an attempt may have been applied without our knowing
 	last := error(&Error{Kind: KindContended, Err: errors.New("the gate changed under every attempt")})
 	for range maxAttempts {
@@ -87,7 +95,9 @@ func (s *Store) Acquire(ctx context.Context, r gate.Request) (*gate.Lease, *gate
 			refusal.Estimated = !exact && refusal.Cause != gate.NoToken // tat never moves back: a dry bucket seen is dry
 			return nil, refusal, nil
 		}
-		stamped[w.End] = w
+		if _, sent := stamped[w.End]; !sent {
+			stamped[w.End] = w
+		}
 		after, met, err := s.update(ctx, admit(w))
 		switch {
 		case err == nil && met == nil:
@@ -124,7 +134,7 @@ func (s *Store) giveUp(caller context.Context, doubt bool, r gate.Request, err e
 func (s *Store) cleanUp(caller context.Context, r gate.Request) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(caller), cleanupBudget)
 	defer cancel()
-	_, _, _ = s.update(ctx, free(gate.Free{ID: r.ID, Place: r.Key.Place(), Batch: r.Key.Route == gate.Batch}))
+	_, _, _ = s.update(ctx, free(gate.Free{ID: r.ID, Place: r.Key.Place(), Batch: r.Key.Route == gate.Batch, Episodes: -1}))
 }
 
 // Release gives a lease back with what its call taught, in a context of its own: the caller's may have ended. ErrStale: the lease had been reclaimed, and
@@ -133,10 +143,8 @@ func (s *Store) Release(ctx context.Context, l *gate.Lease, o gate.Outcome) erro
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBudget)
 	defer cancel()
 
-	s.mu.Lock()
-	w := s.seen.PlanRelease(gate.MicrosOf(s.Now()), l, o)
-	s.mu.Unlock()
-	for doubt := false; ; {
+	w := s.planRelease(nil, l, o)
+	for doubt, replanned := false, false; ; {
 		_, met, err := s.update(ctx, free(w))
 		switch {
 		case err == nil && met == nil:
@@ -148,10 +156,15 @@ func (s *Store) Release(ctx context.Context, l *gate.Lease, o gate.Outcome) erro
 				}
 				return &Error{Op: "release", Kind: KindContended, Err: ErrStale}
 			}
-			if w.Hold == 0 {
+			// Others held the gate or turned the limit meanwhile: once more on what they left, then without.
+			switch again := s.planRelease(met, l, o); {
+			case w == w.Plain():
 				return &Error{Op: "release", Kind: KindInvalid, Err: errors.New("refused although the lease is there")}
+			case replanned:
+				w = again.Plain()
+			default:
+				w, replanned = again, true
 			}
-			w = w.Plain() // a later hold is in force
 			continue
 		}
 		kind, unknown := classify(ctx, err)
@@ -165,6 +178,24 @@ func (s *Store) Release(ctx context.Context, l *gate.Lease, o gate.Outcome) erro
 		case <-time.After(retryPause):
 		}
 	}
+}
+
+// planRelease plans on the state that was met, or on the last one seen. A release may fail, or find its lease reclaimed, and
+// NHTSA's word must not be lost with it: its pause is owed, obeyed here from now on and carried by every release until the
+// item is seen to have it.
+func (s *Store) planRelease(met *gate.State, l *gate.Lease, o gate.Outcome) gate.Free {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if met == nil {
+		met = &s.seen
+	}
+	w := met.PlanRelease(gate.MicrosOf(s.Now()), l, o)
+	if w.Hold > s.owed.until {
+		s.owed = pause{w.Hold, w.Reason}
+	} else if s.owed.until > w.Now {
+		w.Hold, w.Reason = s.owed.until, s.owed.why
+	}
+	return w
 }
 
 // View is what the outside may see, from a state at most a second old.
@@ -232,6 +263,7 @@ func (s *Store) view(ctx context.Context, maxAge time.Duration) (state gate.Stat
 	s.mu.Lock()
 	state, age := s.seen, s.Now().Round(0).Sub(s.seenAt.Round(0))
 	fresh := !s.seenAt.IsZero() && age >= 0 && age <= maxAge
+	state = s.obeying(state)
 	s.mu.Unlock()
 	if fresh {
 		return state, false, nil
@@ -243,14 +275,21 @@ func (s *Store) view(ctx context.Context, maxAge time.Duration) (state gate.Stat
 // read fetches the item. It has no consequences, so it is repeated while ctx lasts: a first dial that took too long goes on
 // behind, and the next attempt finds its connection.
 func (s *Store) read(ctx context.Context, consistent bool) (gate.State, error) {
+	var last error
 	for {
 		state, err := s.readOnce(ctx, consistent)
-		if kind, _ := classify(ctx, err); err == nil || !worthRetrying(kind) || ctx.Err() != nil {
+		if err == nil {
+			return state, nil
+		}
+		if kind, _ := classify(ctx, err); !worthRetrying(kind) {
 			return state, err
 		}
+		if ctx.Err() != nil { // our own time is over: what went wrong before says more
+			return state, cmp.Or(last, err)
+		}
+		last = err
 		select {
 		case <-ctx.Done():
-			return gate.State{}, err
 		case <-time.After(retryPause):
 		}
 	}
@@ -295,6 +334,14 @@ func (s *Store) update(ctx context.Context, x *expression) (after gate.State, me
 // once forbids the SDK to repeat: every attempt of ours takes a new time stamp.
 func once(o *dynamodb.Options) { o.Retryer = aws.NopRetryer{} }
 
+// obeying adds a pause that the item does not have yet.
+func (s *Store) obeying(state gate.State) gate.State {
+	if s.owed.until > state.Hold {
+		state.Hold, state.Reason = s.owed.until, s.owed.why
+	}
+	return state
+}
+
 func (s *Store) ask() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -310,8 +357,11 @@ func (s *Store) saw(asked int, it item) (gate.State, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if state.Hold >= s.owed.until {
+		s.owed = pause{}
+	}
 	if asked > s.shown {
 		s.shown, s.seen, s.seenAt = asked, state, s.Now()
 	}
-	return state, nil
+	return s.obeying(state), nil
 }

@@ -254,6 +254,12 @@ func TestZaeLimiter332_EveryStoreErrorIsAnErrorOfItsKind(t *testing.T) {
 		"unknown caller":     {fault{status: 400, code: "UnrecognizedClientException"}, KindDenied},
 		"missing table":      {fault{status: 400, code: "ResourceNotFoundException"}, KindMissingTable},
 		"internal error":     {fault{status: 500, code: "InternalServerError"}, KindUnreachable},
+		"unnamed 503":        {fault{status: 503, code: "ServiceUnavailable"}, KindUnreachable},
+		"unnamed 500":        {fault{status: 500, code: "InternalFailure"}, KindUnreachable},
+		"unnamed 504":        {fault{status: 504, code: "UnknownError"}, KindUnreachable},
+		"request timeout":    {fault{status: 408, code: "RequestTimeout"}, KindUnreachable},
+		"unnamed 429":        {fault{status: 429, code: "Whatever"}, KindThrottled},
+		"slow down":          {fault{status: 400, code: "Throttling"}, KindThrottled},
 		"gateway error":      {fault{status: 503, body: "<html>unavailable</html>"}, KindUnreachable},
 		"unreadable answer":  {fault{status: 200, body: "{"}, KindUnreachable},
 		"refused connection": {fault{cut: true}, KindUnreachable},
@@ -400,11 +406,11 @@ func TestThrottledReleasesHoldOnceAndAlwaysFree(t *testing.T) {
 		t.Errorf("3 throttled releases took %d writes", n)
 	}
 	st := state(t, s)
-	if len(st.Leases) != 0 || st.Hold != noon.Millis()+3000 || st.Reason != gate.HoldThrottled {
+	if len(st.Leases) != 0 || st.Hold != noon.Millis()+4000 || st.Reason != gate.HoldThrottled {
 		t.Errorf("%+v", st)
 	}
 	_, refusal, err := s.Acquire(context.Background(), gate.Request{Key: alice})
-	if err != nil || refusal == nil || refusal.Cause != gate.Held || refusal.RetryAfter != 3*time.Second {
+	if err != nil || refusal == nil || refusal.Cause != gate.Held || refusal.RetryAfter != 4*time.Second {
 		t.Errorf("%+v, %v", refusal, err)
 	}
 }
@@ -478,7 +484,7 @@ func TestViewShowsTheGateAndIsReadAtMostOnceASecond(t *testing.T) {
 	reads := w.count("GetItem")
 	for range 20 {
 		v, err := s.View(context.Background())
-		if err != nil || v.InFlight != 1 || v.Limit != 4 || v.MaxInFlight != 4 || v.RatePerSecond != 20 || v.Burst != 40 || v.KnobsVersion != 1 {
+		if err != nil || v.InFlight != 1 || v.Limit != 4 || v.Knobs != testKnobs() || v.KnobsVersion != 1 {
 			t.Fatalf("%+v, %v", v, err)
 		}
 	}
@@ -503,5 +509,46 @@ func TestThawedInstanceReadsAgain(t *testing.T) {
 	}
 	if n := w.count("GetItem") - reads; n != 2 {
 		t.Errorf("%d reads", n)
+	}
+}
+
+// P9: NHTSA's pause is obeyed by the instance that heard it even when it could not be written, and written with the next
+// release that can be.
+func TestAPauseThatCouldNotBeWrittenIsObeyedAndWrittenLater(t *testing.T) {
+	for name, lose := range map[string]func(t *testing.T, s *Store, w *wire, l *gate.Lease){
+		"the store is away": func(t *testing.T, s *Store, w *wire, l *gate.Lease) {
+			w.script = func(string, int) fault { return fault{cut: true} }
+		},
+		"the lease was reclaimed": func(t *testing.T, s *Store, w *wire, l *gate.Lease) {
+			st := state(t, s)
+			put(s, gate.Free{ID: l.ID, Place: l.Key.Place(), Episodes: -1}.Apply(st), false)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &wire{}
+			s := initialised(t, w)
+			now := noon.Time()
+			s.Now = func() time.Time { return now }
+			other := mustAcquire(t, s, gate.Key{Route: gate.Interactive, Tenant: "bob"})
+			l := mustAcquire(t, s, alice)
+			lose(t, s, w, l)
+			if err := s.Release(context.Background(), l, gate.Outcome{Kind: gate.Throttled, RetryAfter: time.Minute}); err == nil {
+				t.Fatal("the release was applied: this shows nothing")
+			}
+			w.script = nil
+			now = now.Add(2 * time.Second)
+			_, refusal, err := s.Acquire(context.Background(), gate.Request{Key: alice})
+			if err != nil || refusal == nil || refusal.Cause != gate.Held || refusal.RetryAfter < 58*time.Second {
+				t.Fatalf("%+v, %v", refusal, err)
+			}
+			if err := s.Release(context.Background(), other, gate.Outcome{Kind: gate.Succeeded}); err != nil {
+				t.Fatal(err)
+			}
+			if st := state(t, s); st.Hold < gate.MicrosOf(noon.Time().Add(time.Minute)).Millis() || st.Reason != gate.HoldThrottled {
+				t.Errorf("not written with the next release: %+v", st)
+			}
+			now = now.Add(2 * time.Minute)
+			mustAcquire(t, s, alice)
+		})
 	}
 }

@@ -1,0 +1,136 @@
+# `make` alone lists the targets. Two are enough to begin with: `make run` and `make test`.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SUFFIXES:
+MAKEFLAGS += --no-builtin-rules --no-print-directory
+
+# What `make run` takes from the command line.
+PORT ?= 8080
+UPSTREAM ?= standin
+# The file that `make invoke` and `make sam-invoke` hand to the function.
+EVENT ?= events/decode.json
+# How long `make fuzz` stays with each parser.
+FUZZTIME ?= 10s
+
+BIN := .local/bin
+NPM_STAMP := tools/npm/node_modules/.installed
+FUNCTIONS := $(patsubst functions/%/main.go,%,$(wildcard functions/*/main.go))
+
+# The version is the VERSION file's, with the commit behind it where there is one: SAM builds in a copy without .git.
+VINGATE_VERSION ?= $(shell cat VERSION)$(addprefix +,$(shell git describe --always --dirty --exclude '*' 2>/dev/null))
+
+# One set of flags for everything that is shipped. The same sources give the same bytes: no paths, no build id of
+# the repository, no symbol table.
+LDFLAGS := -s -w -X main.version=$(VINGATE_VERSION)
+GO_BUILD = CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "$(LDFLAGS)"
+# go_lambda FUNCTION,OUTPUT: one Lambda's bootstrap. lambda.norpc leaves out the RPC mode of the retired go1.x runtime.
+go_lambda = $(GO_BUILD) -tags lambda.norpc -o $(2) ./functions/$(1)
+
+.PHONY: help
+help: ## List the targets (this list)
+	@echo "vingate $(VINGATE_VERSION)"
+	@echo
+	@awk -F ':.*## ' '/^[a-zA-Z0-9_-]+:.*## / { printf "  make %-24s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo "  make run knows PORT (8080), UPSTREAM (standin or live), STANDIN_PORT, STORE_PORT and INSTANCES;"
+	@echo "  every variable of docs/configuration.md works from the environment: RATE_PER_SECOND=1 make run"
+
+.PHONY: deps
+deps: $(NPM_STAMP) ## Fetch what is not a Go module: the local store and NHTSA's vPIC data, by npm
+
+$(NPM_STAMP): tools/npm/package.json tools/npm/package-lock.json tools/npm/.npmrc
+	@tools/need npm
+	@echo "fetching the local store and NHTSA's vPIC data (npm ci in tools/npm)"
+	@cd tools/npm && npm ci --loglevel=error --no-progress
+	@[ -x tools/npm/node_modules/@dynoxide/linux-x64/dynoxide ] || \
+	  echo "there is no local store for this platform: set VINGATE_DYNOXIDE to a dynoxide binary of your own"
+	@touch $@
+
+.PHONY: go-toolchain
+go-toolchain:
+	@tools/need go
+
+.PHONY: local-binaries
+local-binaries: go-toolchain
+	@mkdir -p $(BIN)
+	@$(GO_BUILD) -o $(BIN)/ ./cmd/...
+	@$(call go_lambda,decode,$(BIN)/bootstrap)
+
+$(BIN)/aws-lambda-rie: tools/go.mod tools/go.sum | go-toolchain
+	@echo "building the Lambda runtime interface emulator"
+	@mkdir -p $(BIN)
+	@cd tools && CGO_ENABLED=0 go build -o ../$@ github.com/aws/aws-lambda-runtime-interface-emulator/cmd/aws-lambda-rie
+
+$(BIN)/staticcheck: tools/go.mod tools/go.sum | go-toolchain
+	@echo "building staticcheck"
+	@mkdir -p $(BIN)
+	@cd tools && CGO_ENABLED=0 go build -o ../$@ honnef.co/go/tools/cmd/staticcheck
+
+.PHONY: run
+run: deps local-binaries ## Serve the decode API on http://127.0.0.1:8080, with a local store and a stand-in for NHTSA
+	@exec $(BIN)/vingate run --port $(PORT) --upstream $(UPSTREAM) --data-dir .local --bin-dir $(BIN)
+
+.PHONY: test
+test: deps $(BIN)/aws-lambda-rie ## Run every test, the end-to-end ones included, with the race detector and in random order
+	@tools/need cc
+	@CGO_ENABLED=1 go test -race -shuffle=on -timeout 8m ./...
+	@# The explorer of interleavings runs in one goroutine and looks deeper without the race detector.
+	@go test -shuffle=on -timeout 8m ./internal/gate
+
+.PHONY: fuzz
+fuzz: go-toolchain ## Fuzz every parser for FUZZTIME (10s) each
+	@for file in $$(grep -rl --include='*_test.go' '^func Fuzz' cmd functions internal | sort); do \
+	  for name in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\).*/\1/p' "$$file"); do \
+	    echo "== $$name ($$(dirname "$$file"), $(FUZZTIME))"; \
+	    go test "./$$(dirname "$$file")" -run '^$$' -fuzz "^$$name$$" -fuzztime $(FUZZTIME); \
+	  done; \
+	done
+
+.PHONY: lint
+lint: $(BIN)/staticcheck ## Check format, vet and staticcheck, also with the tags of the shipped build
+	@unformatted=$$(gofmt -l cmd functions internal); \
+	if [ -n "$$unformatted" ]; then echo "gofmt would change (make fmt does it):"; echo "$$unformatted"; exit 1; fi
+	@go vet ./...
+	@go vet -tags lambda.norpc ./functions/...
+	@$(BIN)/staticcheck ./...
+	@$(BIN)/staticcheck -tags lambda.norpc ./functions/...
+	@echo "lint: nothing to say"
+
+.PHONY: fmt
+fmt: go-toolchain ## Format the Go code
+	@gofmt -w cmd functions internal
+
+.PHONY: build
+build: go-toolchain ## Build every function as SAM would, for arm64 and amd64, and print the sizes
+	@printf '%-40s %12s %12s\n' bootstrap bytes gzip
+	@for arch in arm64 amd64; do for fn in $(FUNCTIONS); do \
+	  out=build/$$arch/$$fn/bootstrap; \
+	  GOOS=linux GOARCH=$$arch $(call go_lambda,$$fn,$$out); \
+	  printf '%-40s %12d %12d\n' "$$out" "$$(wc -c < $$out)" "$$(gzip -9 -n -c $$out | wc -c)"; \
+	done; done
+
+# SAM's makefile builder calls build-<logical id> in a copy of the sources and collects $ARTIFACTS_DIR.
+LAMBDA_ARCH ?= arm64
+sam_build = @: "$${ARTIFACTS_DIR:?is set by sam build}"; GOOS=linux GOARCH=$(LAMBDA_ARCH) $(call go_lambda,$(1),$$ARTIFACTS_DIR/bootstrap)
+
+.PHONY: build-DecodeFunction
+build-DecodeFunction: ## What sam build calls for DecodeFunction
+	$(call sam_build,decode)
+
+.PHONY: invoke
+invoke: deps local-binaries $(BIN)/aws-lambda-rie ## Run the built function once under AWS's emulator with EVENT (events/decode.json)
+	@$(BIN)/vingate invoke --event $(EVENT) --rie $(BIN)/aws-lambda-rie --bootstrap $(BIN)/bootstrap
+
+.PHONY: sam-invoke
+sam-invoke: ## The same by sam local invoke, where SAM and Docker are installed
+	@tools/need sam
+	@tools/need docker
+	@$(MAKE) -s deps local-binaries
+	@tools/sam-invoke $(EVENT)
+
+.PHONY: clean
+clean: ## Remove what was built, and the local store
+	rm -rf build .local .aws-sam
