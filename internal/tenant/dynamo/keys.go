@@ -111,18 +111,14 @@ func decodeKey(it item) (k tenant.Key, err error) {
 
 // Find reads what is kept of a key. The read is strongly consistent: a key works as soon as it is shown to its owner.
 func (s *Store) Find(ctx context.Context, h tenant.Hash) (key tenant.Key, found bool, err error) {
-	caller := ctx
-	ctx, cancel := context.WithTimeout(ctx, lookBudget)
-	defer cancel()
-	for {
+	err = patiently(ctx, func(ctx context.Context) (err error) {
 		key, found, err = s.find(ctx, h)
-		if err == nil {
-			return key, found, nil
-		}
-		if fault, _ := ddb.Classify(caller, err); !fault.WorthRetrying() || isDamage(err) || !pause(ctx) {
-			return tenant.Key{}, false, fail(caller, "find a key", err)
-		}
+		return err
+	})
+	if err != nil {
+		return tenant.Key{}, false, fail(ctx, "find a key", err)
 	}
+	return key, found, nil
 }
 
 func (s *Store) find(ctx context.Context, h tenant.Hash) (key tenant.Key, found bool, err error) {

@@ -84,16 +84,32 @@ func (s *Store) Look(ctx context.Context, c tenant.Caller, cost int) (*tenant.Re
 			return nil, nil
 		}
 	}
-	caller := ctx
-	ctx, cancel := context.WithTimeout(ctx, lookBudget)
+	var account tenant.Account
+	err := patiently(ctx, func(ctx context.Context) (err error) {
+		account, err = s.read(ctx, c.ID)
+		return err
+	})
+	if err != nil {
+		return nil, fail(ctx, "look", err)
+	}
+	return account.Look(gate.MicrosOf(s.now()), c.Plan, cost, s.SkewBound), nil
+}
+
+// patiently repeats a read, which has no consequences, for as long as lookBudget lasts and it may help.
+func patiently(caller context.Context, read func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(caller, lookBudget)
 	defer cancel()
+	var last error
 	for {
-		account, err := s.read(ctx, c.ID)
+		err := read(ctx)
 		if err == nil {
-			return account.Look(gate.MicrosOf(s.now()), c.Plan, cost, s.SkewBound), nil
+			return nil
+		}
+		if last == nil || ctx.Err() == nil { // a try that the budget's end cut short says less than the one before it
+			last = err
 		}
 		if fault, _ := ddb.Classify(caller, err); !fault.WorthRetrying() || isDamage(err) || !pause(ctx) {
-			return nil, fail(caller, "look", err)
+			return last
 		}
 	}
 }
@@ -118,7 +134,7 @@ func (s *Store) Charge(ctx context.Context, c tenant.Caller, id string, cost int
 			account = read
 		}
 	}
-	last := error(&Error{Fault: ddb.Contended, Err: errors.New("the account changed under every attempt")})
+	last := error(&Error{Fault: ddb.Timeout, Err: errors.New("no time was left")})
 	for range maxTries {
 		if account.Charged(id) {
 			return nil
@@ -134,9 +150,12 @@ func (s *Store) Charge(ctx context.Context, c tenant.Caller, id string, cost int
 			return nil
 		case err == nil: // another came first, or it was made by a try whose answer was lost
 			account = *met
+			last = &Error{Fault: ddb.Contended, Err: errors.New("the account changed under every attempt")}
 			continue
 		}
-		last = err
+		if ctx.Err() == nil {
+			last = err
+		}
 		if fault, _ := ddb.Classify(ctx, err); !fault.WorthRetrying() || isDamage(err) || !pause(ctx) {
 			break
 		}
