@@ -144,7 +144,7 @@ func (x *explorer) land(s situation, i int) situation {
 		x.breaks("admitted by old knobs")
 	case before.Hold > w.Now.Millis():
 		x.breaks("admitted while held")
-	case before.Queued > 0:
+	case len(before.Tickets) > 0:
 		x.breaks("a newcomer passed a waiter")
 	case s.state.TAT < before.TAT+w.Step:
 		x.breaks("admitted without a token")
@@ -218,7 +218,7 @@ func (x *explorer) next(s situation) []situation {
 		case idle:
 			move(func(n *situation) {
 				c := &n.callers[i]
-				w, refusal := n.state.Plan(n.now, x.request(i))
+				w, refusal := plan(n.state, n.now, x.request(i))
 				if c.step = gone; refusal == nil {
 					c.step, c.admit, c.copies = sent, w, 2
 				}
@@ -245,7 +245,7 @@ func (x *explorer) next(s situation) []situation {
 		case granted:
 			move(func(n *situation) {
 				c := &n.callers[i]
-				if n.now > MicrosOf(n.state.Lease(c.admit, x.scene.keys[i]).StartBy) {
+				if n.now > MicrosOf(n.state.Lease(c.admit.ID, x.scene.keys[i], c.admit.Now, c.admit.End).StartBy) {
 					x.giveBack(n, i, Abandoned)
 					return
 				}
@@ -271,9 +271,7 @@ func (x *explorer) next(s situation) []situation {
 		n.state.Hold, n.state.Reason = max(n.state.Hold, n.now.Millis()+40_000), HoldThrottled
 	})
 	change(ticketJoins, func(n *situation) {
-		n.state = n.state.Clone()
-		n.state.Queued++
-		n.state.Places[Key{Interactive, "waiter"}.Place()] = []string{"ticket"}
+		n.state = queued(n.state, "ticket", Key{Interactive, "waiter"})
 	})
 	change(leaseTimePasses, func(n *situation) {
 		n.now += Micros((n.state.Knobs.LeaseTTL + n.state.Knobs.SkewBound + time.Second).Microseconds())
@@ -289,7 +287,7 @@ func (x *explorer) next(s situation) []situation {
 func (x *explorer) giveBack(n *situation, i int, kind OutcomeKind) {
 	c := &n.callers[i]
 	c.running, c.step, c.release = false, ended, 2
-	c.free = n.state.PlanRelease(n.now, n.state.Lease(c.admit, x.scene.keys[i]), Outcome{Kind: kind})
+	c.free = n.state.PlanRelease(n.now, n.state.Lease(c.admit.ID, x.scene.keys[i], c.admit.Now, c.admit.End), Outcome{Kind: kind})
 }
 
 // check is what must be true in every situation.
@@ -316,11 +314,11 @@ func (f failer) Fatalf(format string, args ...any) { f(format, args...) }
 
 // finish is P6: once everything has come to rest and the lease time is over, one admission leaves no trace of anybody.
 func (x *explorer) finish(s situation) {
-	if s.state.Queued > 0 {
+	if len(s.state.Tickets) > 0 {
 		return // waiters are looked after elsewhere
 	}
 	now := max(s.now, s.state.Hold.micros()) + Micros((s.state.Knobs.LeaseTTL + time.Minute).Microseconds())
-	w, refusal := s.state.Plan(now, Request{ID: "last", Key: Key{Interactive, "last"}})
+	w, refusal := plan(s.state, now, Request{ID: "last", Key: Key{Interactive, "last"}})
 	if refusal != nil || !x.holds(w, s.state) {
 		x.breaks("nobody is admitted at the end: %+v", refusal)
 		return
@@ -353,7 +351,7 @@ func (x *explorer) key(s situation) uint64 {
 			b = append(append(b, id...), 0)
 		}
 	}
-	num(int64(s.now), int64(s.changes), int64(s.faults), int64(s.state.Version), int64(s.state.Limit), int64(s.state.TAT), int64(s.state.Hold), int64(s.state.Queued),
+	num(int64(s.now), int64(s.changes), int64(s.faults), int64(s.state.Version), int64(s.state.Limit), int64(s.state.TAT), int64(s.state.Hold), int64(len(s.state.Tickets)),
 		int64(s.state.Turned), int64(s.state.Episodes), int64(s.state.Failures))
 	for _, c := range s.callers {
 		num(int64(c.step), int64(c.copies), int64(c.release), flag(c.landed), flag(c.running),
