@@ -131,7 +131,7 @@ func queued(s State, id string, key Key) State {
 	s.Places[key.Place()] = insert(s.Places[key.Place()], id)
 	turn := s.Flows[flowOf(id)]
 	if turn.Count++; turn.Count == 1 {
-		turn.Tag, turn.Since = s.VirtualTime, noon.Millis()
+		turn.Tag, turn.Since = s.VirtualTime+tagUnit, noon.Millis()
 	}
 	s.Flows[flowOf(id)] = turn
 	return s

@@ -34,7 +34,7 @@ type Ticket struct {
 
 // Turn is where a flow with waiting tickets stands in virtual time.
 type Turn struct {
-	Tag   int64  // virtual time of its next grant
+	Tag   int64  // virtual time at which its first ticket is paid for: the smallest goes first
 	Since Millis // when the tag was set: among equal tags the older goes first
 	Count int    // waiting tickets
 }
@@ -66,7 +66,7 @@ type TurnChange struct {
 	Flow Flow
 	How  TurnHow
 	Seen Turn // Exact, Join: the turn it was planned on
-	Next Turn // Exact: what it becomes; with Count 0 it goes. Newcomer: Since
+	Next Turn // Exact: what it becomes; with Count 0 it goes. Newcomer: Since, and Tag from the virtual time of the moment
 	Most int  // Join: tickets the flow may have before
 }
 
@@ -97,7 +97,7 @@ func (c TurnChange) apply(s *State) {
 		turn = s.Flows[c.Flow]
 		turn.Count++
 	case Newcomer:
-		turn = Turn{Tag: s.VirtualTime, Since: c.Next.Since, Count: 1}
+		turn = Turn{Tag: s.VirtualTime + c.Next.Tag, Since: c.Next.Since, Count: 1}
 	}
 	if turn.Count == 0 {
 		delete(s.Flows, c.Flow)
@@ -271,8 +271,10 @@ func (s State) line(now Millis, passed map[string]bool) []string {
 			interactive--
 		}
 		vt = max(vt, first.turn.Tag)
-		// A tag set now is younger than all that were set before, and each than the one before it.
-		first.turn = Turn{Tag: vt + s.Tickets[id].advance(), Since: now + Millis(len(line))}
+		if len(first.waiting) > 0 {
+			// A tag set now is younger than all that were set before, and each than the one before it.
+			first.turn = Turn{Tag: vt + s.Tickets[first.waiting[0]].advance(), Since: now + Millis(len(line))}
+		}
 	}
 }
 
@@ -493,11 +495,11 @@ func (s State) planEnqueue(now Micros, r Request, ceiling int, instead Refusal) 
 		full.RetryAfter = RetryAfter(max(token, slot))
 		return w, &full
 	case !waits:
-		w.Turn = TurnChange{Flow: f, How: Newcomer, Next: Turn{Since: ms}}
+		w.Turn = TurnChange{Flow: f, How: Newcomer, Next: Turn{Tag: w.Ticket.advance(), Since: ms}}
 	case gone > 0:
 		w.Turn = s.fewer(f, gone-1)
 		if turn.Count == gone { // all of its tickets were dead: it comes anew
-			w.Turn.Next = Turn{Tag: max(turn.Tag, s.VirtualTime), Since: ms, Count: 1}
+			w.Turn.Next = Turn{Tag: max(turn.Tag, s.VirtualTime+w.Ticket.advance()), Since: ms, Count: 1}
 		}
 	default:
 		w.Turn = TurnChange{Flow: f, How: Join, Seen: turn, Most: s.Knobs.share() - 1}
@@ -567,8 +569,8 @@ func (s State) PlanClaim(now Micros, r Request, passed map[string]bool) (w Claim
 	turn := s.Flows[f]
 	w.Tag, w.Advances = turn.Tag, turn.Tag >= s.VirtualTime
 	w.Turn = s.fewer(f, gone+1)
-	if w.Turn.Next.Count > 0 {
-		w.Turn.Next.Tag, w.Turn.Next.Since = max(s.VirtualTime, turn.Tag)+ticket.advance(), ms
+	if next, waits := s.firstOf(f, ms, r.ID); waits && w.Turn.Next.Count > 0 {
+		w.Turn.Next.Tag, w.Turn.Next.Since = max(s.VirtualTime, turn.Tag)+next.advance(), ms
 	}
 	for _, d := range w.Dead {
 		if d.Place == w.Place {
@@ -589,6 +591,18 @@ func (s State) WaitedInVain(now Micros, id string) *Refusal {
 	st := s.standing(id, s.line(now.Millis(), nil))
 	token, slot := s.expect(now, st, max(1, s.Tickets[id].Cost))
 	return &Refusal{Cause: NoSlot, RetryAfter: RetryAfter(max(token, slot))}
+}
+
+// firstOf is the flow's oldest waiting ticket, but for one.
+func (s State) firstOf(f Flow, now Millis, but string) (first Ticket, found bool) {
+	oldest := ""
+	for id, t := range s.Tickets {
+		if flowOf(id) == f && id != but && !s.expired(t, now) &&
+			(!found || cmp.Or(cmp.Compare(t.Arrival, first.Arrival), cmp.Compare(id, oldest)) < 0) {
+			first, oldest, found = t, id, true
+		}
+	}
+	return first, found
 }
 
 // grantTime is the time between two grants.

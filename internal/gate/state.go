@@ -97,11 +97,13 @@ func (s State) dead(end, now Millis) bool {
 	return now > end+Millis(s.Knobs.SkewBound.Milliseconds())
 }
 
-// live counts the ids whose lease is not dead. An id without a lease is a ticket and counts.
+// live counts the ids that hold their place: those whose lease is not dead and whose ticket is not expired.
 func (s State) live(ids []string, now Millis) int {
 	n := 0
 	for _, id := range ids {
-		if end, leased := s.Leases[id]; !leased || !s.dead(end, now) {
+		end, leased := s.Leases[id]
+		ticket, queued := s.Tickets[id]
+		if !(leased && s.dead(end, now) || queued && s.expired(ticket, now)) {
 			n++
 		}
 	}

@@ -212,7 +212,7 @@ func (x *expression) turn(name, value string, c gate.TurnChange) {
 	switch c.How {
 	case gate.Newcomer:
 		x.when("attribute_not_exists(%s)", path)
-		x.set = append(x.set, path+" = v + "+x.value(value, turn(gate.Turn{Since: c.Next.Since, Count: 1})))
+		x.set = append(x.set, path+" = v + "+x.value(value, turn(gate.Turn{Tag: c.Next.Tag, Since: c.Next.Since, Count: 1})))
 	case gate.Join:
 		lo, hi := c.Seen, c.Seen
 		lo.Count, hi.Count = 0, c.Most
