@@ -323,6 +323,7 @@ func TestWhoCannotBeServedInTimeIsToldAtOnce(t *testing.T) {
 	for _, tenant := range []string{"B", "C", "D"} {
 		w.queue(tenant, 1, 1)
 	}
+	w.now += 1000                                                                                      // they came first
 	if _, r := ask(3 * time.Second); r == nil || r.Cause != NoToken || r.RetryAfter != 4*time.Second { // three tokens ahead
 		t.Errorf("%+v", r)
 	}
