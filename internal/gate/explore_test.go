@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -18,9 +19,15 @@ import (
 // caller is one life: it looks, sends a write, hears or does not hear, starts, ends, gives back.
 type caller struct {
 	step    step
-	admit   Admit
-	copies  int // of the admission that may still land
+	write   Write // on the way in: admission, ticket or claim
+	end     Millis
+	stamp   Micros
+	copies  int // of it that may still land
 	landed  bool
+	said    uint64 // the write, hashed
+	cancel  Cancel
+	undone  uint64 // the cancellation, hashed
+	cancels int    // copies of the cancellation that may still land
 	free    Free
 	release int // copies of the release that may still land
 	running bool
@@ -33,6 +40,7 @@ const (
 	sent
 	answered // the write has met the state
 	deaf     // the answer is lost: a consistent read comes next
+	waiting  // with a ticket
 	granted
 	started
 	ended
@@ -57,28 +65,93 @@ const (
 
 // scene is who the callers are and what may happen around them.
 type scene struct {
-	name    string
-	knobs   func(*Knobs)
-	keys    [3]Key
-	changes int
-	begin   func(*State) // how the state differs from a new gate's; nil: not at all
+	name     string
+	knobs    func(*Knobs)
+	keys     [3]Key
+	changes  int
+	begin    func(*State)  // how the state differs from a new gate's; nil: not at all
+	patience time.Duration // how long they wait in the line
+	weights  [3]int
 }
 
 func scenes() []scene {
 	return []scene{
-		{"one slot, one key twice", func(k *Knobs) { k.MaxInFlight = 1 }, [3]Key{alice, alice, bob}, leaseTimePasses, nil},
+		{"one slot, one key twice", func(k *Knobs) { k.MaxInFlight = 1 }, [3]Key{alice, alice, bob}, leaseTimePasses, nil, 0, [3]int{}},
 		{"one slot, one token", func(k *Knobs) {
 			k.MaxInFlight, k.Burst, k.RatePerSecond = 3, 2, 1
 			k.SkewBound = 100 * time.Millisecond
-		}, [3]Key{alice, bob, anon}, 0, nil},
-		{"one slot, slow bucket", func(k *Knobs) { k.MaxInFlight, k.RatePerSecond = 1, 0.05 }, [3]Key{alice, bob, anon}, leaseTimePasses, nil},
-		{"two slots, one key", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, alice, alice}, leaseTimePasses, nil},
-		{"limit and knobs change", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, bob, anon}, lowerLimit | newKnobs, nil},
-		{"batch beside interactive", func(k *Knobs) { k.MaxInFlight = 3; k.BatchSlots = 1 }, [3]Key{lot, {Batch, "bob"}, alice}, leaseTimePasses, nil},
-		{"the limit turns", func(k *Knobs) {}, [3]Key{alice, bob, anon}, lowerLimit, nil},
-		{"the limit grows", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, bob, anon}, holdGate, func(s *State) { s.Limit = 1 }},
-		{"NHTSA fails", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, bob, alice}, leaseTimePasses, func(s *State) { s.Failures = failuresToHold - 1 }},
-		{"a hold and a waiter", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, bob, alice}, holdGate | ticketJoins, nil},
+		}, [3]Key{alice, bob, anon}, 0, nil, 0, [3]int{}},
+		{"one slot, slow bucket", func(k *Knobs) { k.MaxInFlight, k.RatePerSecond = 1, 0.05 }, [3]Key{alice, bob, anon}, leaseTimePasses, nil, 0, [3]int{}},
+		{"two slots, one key", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, alice, alice}, leaseTimePasses, nil, 0, [3]int{}},
+		{"limit and knobs change", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, bob, anon}, lowerLimit | newKnobs, nil, 0, [3]int{}},
+		{"batch beside interactive", func(k *Knobs) { k.MaxInFlight = 3; k.BatchSlots = 1 }, [3]Key{lot, {Batch, "bob"}, alice}, leaseTimePasses, nil, 0, [3]int{}},
+		{"the limit turns", func(k *Knobs) {}, [3]Key{alice, bob, anon}, lowerLimit, nil, 0, [3]int{}},
+		{"the limit grows", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, bob, anon}, holdGate, func(s *State) { s.Limit = 1 }, 0, [3]int{}},
+		{"NHTSA fails", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, bob, alice}, leaseTimePasses, func(s *State) { s.Failures = failuresToHold - 1 }, 0, [3]int{}},
+		{"a line for one slot", func(k *Knobs) { k.MaxInFlight = 1 }, [3]Key{alice, bob, alice}, 0, nil, time.Second, [3]int{}},
+		{"a line of one key", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{anon, anon, anon}, 0, nil, time.Second, [3]int{}},
+		{"a line that outlives its owners", func(k *Knobs) { k.MaxInFlight = 1 }, [3]Key{alice, bob, alice}, leaseTimePasses, nil, time.Second, [3]int{}},
+		{"a line with batches", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{lot, {Batch, "bob"}, alice}, lowerLimit, nil, time.Second, [3]int{}},
+		{"a line of one place", func(k *Knobs) { k.MaxInFlight, k.MaxQueued = 1, 1 }, [3]Key{alice, bob, anon}, newKnobs | holdGate, nil, time.Second, [3]int{}},
+		{"a small bulkhead", func(k *Knobs) { k.MaxInFlight, k.BulkheadAnon = 1, 2 }, [3]Key{anon, anon, anon}, 0, nil, time.Second, [3]int{}},
+		{"an expired ticket", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, bob, anon}, 0, expired(holding(nil, "live", alice, 15*time.Second), "dead"), time.Second, [3]int{}},
+		{"an expired ticket of one who comes again", func(k *Knobs) { k.MaxInFlight = 1 }, [3]Key{alice, bob, anon}, 0, expired(holding(nil, "live", Key{Interactive, "other"}, 15*time.Second), "bob"), time.Second, [3]int{}},
+		{"a ticket that expires meanwhile", batchSlot(4), [3]Key{alice, bob, bob}, leaseTimePasses, func(s *State) {
+			blockedBatch(nil)(s)
+			*s = queued(*s, "bob  gone", bob)
+		}, time.Minute, [3]int{}},
+		{"a heavy newcomer and one slot", batchSlot(3), [3]Key{alice, bob, anon}, 0, holding(blockedBatch(nil), "live", Key{Interactive, "other"}, 15*time.Second), time.Second, [3]int{1, 10, 10}},
+		{"a heavy newcomer and one token", func(k *Knobs) { batchSlot(4)(k); k.Burst, k.RatePerSecond, k.SkewBound = 2, 1, 100*time.Millisecond }, [3]Key{alice, bob, anon}, 0, blockedBatch(nil), time.Second, [3]int{1, 10, 10}},
+		{"a heavy newcomer and a dead lease", func(k *Knobs) { batchSlot(3)(k); k.RatePerSecond = 0.05 }, [3]Key{alice, bob, anon}, 0, func(s *State) {
+			holding(holding(blockedBatch(nil), "live", Key{Interactive, "other"}, 15*time.Second), "gone", Key{Interactive, "third"}, -time.Minute)(s)
+			s.TAT = noon
+		}, time.Second, [3]int{1, 10, 10}},
+		{"a dead lease of one's own", batchSlot(4), [3]Key{anon, anon, anon}, 0, holding(blockedBatch(nil), "gone", anon, -time.Minute), time.Second, [3]int{}},
+		{"a heavy batch", func(k *Knobs) { batchSlot(5)(k); k.KeySlots = 2 }, [3]Key{lot, {Batch, "bob"}, alice}, 0, func(s *State) {
+			full := Key{Interactive, "full"} // holds its share, so that its ticket closes the fast path and waits
+			holding(holding(nil, "live", full, 15*time.Second), "live too", full, 15*time.Second)(s)
+			*s = queued(*s, "full ticket", full)
+		}, time.Second, [3]int{1, 10, 1}},
+		{"two slots out of turn", batchSlot(3), [3]Key{alice, bob, anon}, 0, blockedBatch(nil), time.Second, [3]int{10, 1, 1}},
+		{"a hold and a waiter", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, bob, alice}, holdGate | ticketJoins, nil, 0, [3]int{}},
+	}
+}
+
+// holding adds a lease by hand.
+func holding(begin func(*State), id string, key Key, left time.Duration) func(*State) {
+	return func(s *State) {
+		if begin != nil {
+			begin(s)
+		}
+		s.Leases[id] = after(left).Millis()
+		s.Places[key.Place()] = insert(s.Places[key.Place()], id)
+		if key.Route == Batch {
+			s.Batch = insert(s.Batch, id)
+		}
+	}
+}
+
+// blockedBatch is a batch that waits for the batch route's one slot: it closes the fast path and stands in nobody's way.
+func blockedBatch(begin func(*State)) func(*State) {
+	return func(s *State) {
+		holding(begin, "b live", Key{Batch, "b live"}, 15*time.Second)(s)
+		*s = queued(*s, "b waits", Key{Batch, "b waits"})
+	}
+}
+
+func batchSlot(slots int) func(*Knobs) {
+	return func(k *Knobs) { k.MaxInFlight, k.BatchSlots = slots, 1 }
+}
+
+// expired adds a ticket whose owner is gone.
+func expired(begin func(*State), tenant string) func(*State) {
+	return func(s *State) {
+		begin(s)
+		id := fmt.Sprintf("%-5.5sgone", tenant)
+		*s = queued(*s, id, Key{Interactive, tenant})
+		t := s.Tickets[id]
+		t.Arrival, t.Deadline = noon.Millis()-10_000, noon.Millis()-5_000
+		s.Tickets[id] = t
 	}
 }
 
@@ -95,19 +168,37 @@ type explorer struct {
 }
 
 func (x *explorer) holds(w Write, s State) bool {
+	if x.without == "" {
+		return w.Holds(s)
+	}
 	var checks []Check
 	switch w := w.(type) {
 	case Admit:
 		checks = w.Checks(s)
+	case Enqueue:
+		checks = w.Checks(s)
+	case Claim:
+		checks = w.Checks(s)
+	case Cancel:
+		checks = w.Checks(s)
 	case Free:
 		checks = w.Checks(s)
 	}
+	kind, clause, _ := strings.Cut(x.without, " ")
+	if kind+" " != kindOf(w) {
+		return w.Holds(s)
+	}
 	for _, c := range checks {
-		if !c.OK && c.Name != x.without {
+		if !c.OK && c.Name != clause {
 			return false
 		}
 	}
 	return true
+}
+
+// kindOf tells the clauses of one kind of write from another's of the same name.
+func kindOf(w Write) string {
+	return strings.ToLower(strings.TrimPrefix(fmt.Sprintf("%T ", w), "gate."))
 }
 
 func (x *explorer) breaks(format string, args ...any) {
@@ -120,41 +211,80 @@ func (x *explorer) request(i int) Request {
 	return Request{ID: x.ids[i], Key: x.scene.keys[i]}
 }
 
-// land lets the admission of caller i meet the state and checks what an admission may never do.
+// land lets the way in of caller i meet the state and checks what it may never do.
 func (x *explorer) land(s situation, i int) situation {
 	c := &s.callers[i]
 	c.copies--
-	if !x.holds(c.admit, s.state) {
+	if !x.holds(c.write, s.state) {
 		return s
 	}
-	before := s.state
-	s.state = c.admit.Apply(before)
+	before, k := s.state, s.state.Knobs
+	s.state = c.write.Apply(before)
 	c.landed = true
-	w, k := c.admit, before.Knobs
+	now, id, place := s.now.Millis(), x.ids[i], x.scene.keys[i].Place()
+	version, stamp, step := 0, Micros(0), Micros(0)
+	switch w := c.write.(type) {
+	case Enqueue:
+		switch {
+		case w.Version != before.Version:
+			x.breaks("queued by old knobs")
+		case before.Hold > w.Now.Millis():
+			x.breaks("queued while held")
+		case before.Leases[id] != 0 || before.Tickets[id] != (Ticket{}):
+			x.breaks("one id came in twice")
+		case len(s.state.Tickets) > k.MaxQueued:
+			x.breaks("%d tickets in a line of %d", len(s.state.Tickets), k.MaxQueued)
+		case s.state.live(s.state.Places[place], now) > k.ceiling(x.scene.keys[i]):
+			x.breaks("a full bulkhead took one more")
+		}
+		return s
+	case Admit:
+		version, stamp, step = w.Version, w.Now, w.Step
+		for id, t := range before.Tickets {
+			if !before.expired(t, w.Now.Millis()) {
+				x.breaks("a newcomer passed the waiter %s", id)
+			}
+		}
+	case Claim:
+		version, stamp, step = w.Version, w.Now, w.Step
+		switch {
+		case before.Tickets[id] == (Ticket{}):
+			x.breaks("a claim without a ticket")
+		case s.state.VirtualTime < before.VirtualTime:
+			x.breaks("virtual time went back")
+		}
+		if len(before.Tickets) > w.QueueMax && w.QueueMax > 0 {
+			x.breaks("the last slot went to a batch although somebody new waits")
+		}
+	}
 	live := 0
 	for _, end := range s.state.Leases {
-		if !s.state.dead(end, s.now.Millis()) {
+		if !s.state.dead(end, now) {
 			live++
+		}
+	}
+	taken := 0
+	for _, member := range s.state.Places[place] {
+		if end, leased := s.state.Leases[member]; leased && !s.state.dead(end, now) {
+			taken++
 		}
 	}
 	switch {
 	case live > before.Limit:
 		x.breaks("%d live leases on %d slots", live, before.Limit)
-	case w.Version != before.Version:
+	case version != before.Version:
 		x.breaks("admitted by old knobs")
-	case before.Hold > w.Now.Millis():
+	case before.Hold > stamp.Millis():
 		x.breaks("admitted while held")
-	case before.Queued > 0:
-		x.breaks("a newcomer passed a waiter")
-	case s.state.TAT < before.TAT+w.Step:
+	case s.state.TAT < before.TAT+step:
 		x.breaks("admitted without a token")
-	case s.state.TAT > w.Now+Micros(k.Bucket().Tau+k.Bucket().T):
+	case s.state.TAT > stamp+Micros(k.Bucket().Tau+k.Bucket().T):
 		x.breaks("a token that was not there")
-	case s.state.live(s.state.Places[w.Place], s.now.Millis()) > k.keySlots(before.Limit):
+	case taken > k.keySlots(before.Limit):
 		x.breaks("a key holds too many slots")
-	case w.Batch && s.state.live(s.state.Batch, s.now.Millis()) > k.batchSlots(before.Limit):
+	case place.batch() && s.state.live(s.state.Batch, now) > k.batchSlots(before.Limit):
 		x.breaks("batch holds too many slots")
-	case before.Leases[w.ID] != 0:
+	case before.Leases[id] != 0:
 		x.breaks("one id was admitted twice")
 	}
 	return s
@@ -214,38 +344,76 @@ func (x *explorer) next(s situation) []situation {
 				}
 			})
 		}
+		if c.cancels > 0 {
+			if land = move; c.cancels == 1 {
+				land = fault
+			}
+			land(func(n *situation) {
+				n.callers[i].cancels--
+				if x.holds(c.cancel, n.state) {
+					if n.state.Tickets[c.cancel.ID] == (Ticket{}) {
+						x.breaks("cancelled without a ticket")
+					}
+					n.state = c.cancel.Apply(n.state)
+				}
+			})
+		}
+		send := func(c *caller, w Write, stamp Micros, end Millis) {
+			c.step, c.write, c.copies, c.landed, c.stamp, c.end = sent, w, 2, false, stamp, end
+			c.said = maphash.Bytes(x.seed, fmt.Append(nil, w))
+		}
+		// heard is what the caller makes of the state it sees after its write.
+		heard := func(n *situation, landed bool) {
+			c := &n.callers[i]
+			_, queued := n.state.Tickets[x.ids[i]]
+			_, ticket := c.write.(Enqueue)
+			switch {
+			case n.state.Leases[x.ids[i]] == c.end && c.end != 0 || landed && !ticket:
+				c.step = granted
+			case queued || landed && ticket:
+				c.step = waiting
+			default:
+				c.step = gone
+			}
+		}
 		switch c.step {
 		case idle:
 			move(func(n *situation) {
 				c := &n.callers[i]
-				w, refusal := n.state.Plan(n.now, x.request(i))
-				if c.step = gone; refusal == nil {
-					c.step, c.admit, c.copies = sent, w, 2
+				r := x.request(i)
+				r.Patience = x.scene.patience
+				switch a, e, _ := n.state.Plan(n.now, r); {
+				case a != nil:
+					send(c, *a, a.Now, a.End)
+				case e != nil:
+					send(c, *e, 0, 0)
+				default:
+					c.step = gone
 				}
 			})
 		case sent:
 			fault(func(n *situation) { n.callers[i].step = deaf }) // timed out before the write landed
 		case answered:
 			fault(func(n *situation) { n.callers[i].step = deaf })
-			move(func(n *situation) {
-				if c := &n.callers[i]; c.landed || n.state.Leases[x.request(i).ID] == c.admit.End {
-					c.step = granted
-				} else {
-					c.step = gone
-				}
-			})
+			move(func(n *situation) { heard(n, n.callers[i].landed) })
 		case deaf:
-			move(func(n *situation) {
-				if c := &n.callers[i]; n.state.Leases[x.request(i).ID] == c.admit.End {
-					c.step = granted
-				} else {
-					c.step = gone
+			move(func(n *situation) { heard(n, false) })
+		case waiting:
+			if w, rest, refusal := s.state.PlanClaim(s.now, x.request(i), nil); refusal == nil && rest == 0 {
+				move(func(n *situation) { send(&n.callers[i], w, w.Now, w.End) })
+			}
+			move(func(n *situation) { // patience is over, or the ticket is gone
+				c := &n.callers[i]
+				c.step = gone
+				if w, there := n.state.PlanCancel(x.ids[i], x.scene.keys[i]); there {
+					c.cancel, c.cancels, c.undone = w, 2, maphash.Bytes(x.seed, fmt.Append(nil, w))
 				}
 			})
+			fault(func(n *situation) { n.callers[i].step = gone }) // killed
 		case granted:
 			move(func(n *situation) {
 				c := &n.callers[i]
-				if n.now > MicrosOf(n.state.Lease(c.admit, x.scene.keys[i]).StartBy) {
+				if n.now > MicrosOf(n.state.Lease(x.ids[i], x.scene.keys[i], c.stamp, c.end).StartBy) {
 					x.giveBack(n, i, Abandoned)
 					return
 				}
@@ -271,9 +439,7 @@ func (x *explorer) next(s situation) []situation {
 		n.state.Hold, n.state.Reason = max(n.state.Hold, n.now.Millis()+40_000), HoldThrottled
 	})
 	change(ticketJoins, func(n *situation) {
-		n.state = n.state.Clone()
-		n.state.Queued++
-		n.state.Places[Key{Interactive, "waiter"}.Place()] = []string{"ticket"}
+		n.state = queued(n.state, "ticket", Key{Interactive, "waiter"})
 	})
 	change(leaseTimePasses, func(n *situation) {
 		n.now += Micros((n.state.Knobs.LeaseTTL + n.state.Knobs.SkewBound + time.Second).Microseconds())
@@ -289,7 +455,7 @@ func (x *explorer) next(s situation) []situation {
 func (x *explorer) giveBack(n *situation, i int, kind OutcomeKind) {
 	c := &n.callers[i]
 	c.running, c.step, c.release = false, ended, 2
-	c.free = n.state.PlanRelease(n.now, n.state.Lease(c.admit, x.scene.keys[i]), Outcome{Kind: kind})
+	c.free = n.state.PlanRelease(n.now, n.state.Lease(x.ids[i], x.scene.keys[i], c.stamp, c.end), Outcome{Kind: kind})
 }
 
 // check is what must be true in every situation.
@@ -300,7 +466,7 @@ func (x *explorer) check(s situation) {
 			continue
 		}
 		running++
-		if s.state.Leases[x.request(i).ID] != c.admit.End {
+		if s.state.Leases[x.ids[i]] != c.end {
 			x.breaks("a call runs without its lease")
 		}
 	}
@@ -316,11 +482,8 @@ func (f failer) Fatalf(format string, args ...any) { f(format, args...) }
 
 // finish is P6: once everything has come to rest and the lease time is over, one admission leaves no trace of anybody.
 func (x *explorer) finish(s situation) {
-	if s.state.Queued > 0 {
-		return // waiters are looked after elsewhere
-	}
 	now := max(s.now, s.state.Hold.micros()) + Micros((s.state.Knobs.LeaseTTL + time.Minute).Microseconds())
-	w, refusal := s.state.Plan(now, Request{ID: "last", Key: Key{Interactive, "last"}})
+	w, refusal := plan(s.state, now, Request{ID: "last", Key: Key{Interactive, "last"}})
 	if refusal != nil || !x.holds(w, s.state) {
 		x.breaks("nobody is admitted at the end: %+v", refusal)
 		return
@@ -353,20 +516,26 @@ func (x *explorer) key(s situation) uint64 {
 			b = append(append(b, id...), 0)
 		}
 	}
-	num(int64(s.now), int64(s.changes), int64(s.faults), int64(s.state.Version), int64(s.state.Limit), int64(s.state.TAT), int64(s.state.Hold), int64(s.state.Queued),
+	num(int64(s.now), int64(s.changes), int64(s.faults), int64(s.state.Version), int64(s.state.Limit), int64(s.state.TAT), int64(s.state.Hold), int64(len(s.state.Tickets)),
 		int64(s.state.Turned), int64(s.state.Episodes), int64(s.state.Failures))
 	for _, c := range s.callers {
-		num(int64(c.step), int64(c.copies), int64(c.release), flag(c.landed), flag(c.running),
-			int64(c.admit.Now), int64(c.admit.End), int64(c.admit.Version), int64(c.admit.Limit), int64(c.admit.Band), int64(c.free.Hold), int64(c.free.NewLimit), int64(c.free.SeenLimit), int64(c.free.Failures), int64(c.free.Episodes), int64(len(c.admit.Dead)))
-		for _, d := range c.admit.Dead {
-			b = append(append(b, d.ID...), 0)
+		num(int64(c.step), int64(c.copies), int64(c.release), int64(c.cancels), flag(c.landed), flag(c.running), int64(c.end), int64(c.stamp))
+		if c.copies > 0 {
+			num(int64(c.said))
 		}
-		ids(c.admit.SeenPlace)
-		ids(c.admit.SeenBatch)
+		if c.cancels > 0 {
+			num(int64(c.undone))
+		}
+		if c.release > 0 {
+			num(int64(c.free.Hold), int64(c.free.NewLimit), int64(c.free.SeenLimit), int64(c.free.Failures), int64(c.free.Episodes))
+		}
 	}
 	for i := range s.callers {
-		num(int64(s.state.Leases[x.ids[i]]))
+		id := x.ids[i]
+		turn := s.state.Flows[flowOf(id)]
+		num(int64(s.state.Leases[id]), int64(s.state.Tickets[id].Arrival), flag(s.state.Tickets[id] != (Ticket{})), turn.Tag, int64(turn.Since), int64(turn.Count))
 	}
+	num(s.state.VirtualTime)
 	for _, place := range x.places {
 		ids(s.state.Places[place])
 	}
@@ -378,7 +547,7 @@ func (x *explorer) key(s situation) uint64 {
 // atRest: every caller is done, whatever copies may still be under way.
 func (s situation) atRest() bool {
 	for _, c := range s.callers {
-		if c.step != gone && (c.step != ended || c.release == 2) {
+		if c.step != gone && (c.step != ended || c.release == 2) || c.cancels == 2 {
 			return false
 		}
 	}
@@ -409,7 +578,10 @@ func explore(sc scene, without string, faults int) *explorer {
 	sc.knobs(&k)
 	x := &explorer{scene: sc, without: without, seen: map[uint64]bool{}, seed: maphash.MakeSeed()}
 	for i, key := range sc.keys {
-		x.ids[i] = fmt.Sprint("c", i)
+		x.ids[i] = fmt.Sprintf("%-5.5s%d", key.Tenant, i)
+		if key.Tenant == Anonymous { // every address is a flow of its own
+			x.ids[i] = fmt.Sprintf("anon%d%d", i, i)
+		}
 		x.places = append(x.places, key.Place())
 	}
 	state := NewState(k, noon, false)
@@ -444,27 +616,45 @@ func TestEveryClauseOfEveryConditionIsNeeded(t *testing.T) {
 		t.Skip("one goroutine: run without the race detector")
 	}
 	shownBy := map[string]string{
-		"version": "limit and knobs change", "limit": "limit and knobs change",
-		"no waiters": "a hold and a waiter", "no hold": "a hold and a waiter", "later hold": "a hold and a waiter", "lease": "a hold and a waiter",
-		"id": "batch beside interactive", "batch": "batch beside interactive",
-		"slots": "one slot, one key twice", "tat": "one slot, one token", "dead": "one slot, slow bucket",
-		"same limit": "the limit turns", "not held": "the limit grows", "place": "two slots, one key",
+		"admit version": "limit and knobs change", "admit limit": "limit and knobs change",
+		"admit no waiters": "a hold and a waiter", "admit no hold": "a hold and a waiter", "admit id": "batch beside interactive",
+		"admit batch": "batch beside interactive", "admit slots": "one slot, one key twice", "admit tat": "one slot, one token",
+		"admit dead": "one slot, slow bucket", "admit place": "two slots, one key", "admit drops": "an expired ticket",
+		"enqueue version": "a line of one place", "enqueue no hold": "a line of one place", "enqueue id": "a line for one slot",
+		"enqueue queue": "a line of one place", "enqueue place": "a small bulkhead", "enqueue turn": "a line for one slot",
+		"enqueue drops": "an expired ticket of one who comes again",
+		"claim version": "a line of one place", "claim limit": "a line with batches", "claim no hold": "a line of one place",
+		"claim ticket": "a line for one slot", "claim slots": "a heavy newcomer and one slot", "claim tat": "a heavy newcomer and one token",
+		"claim dead": "a heavy newcomer and a dead lease", "claim place": "a dead lease of one's own",
+		"claim batch": "a heavy batch", "claim queue": "a line with batches", "claim turn": "a line for one slot",
+		"claim virtual time": "two slots out of turn", "claim drops": "a ticket that expires meanwhile",
+		"cancel ticket": "a line for one slot", "cancel turn": "a line for one slot",
+		"free lease": "a hold and a waiter", "free later hold": "a hold and a waiter",
+		"free same limit": "the limit turns", "free not held": "the limit grows",
 	}
 	s := NewState(testKnobs(), noon, false)
-	for _, c := range append((Admit{}).Checks(s), (Free{}).Checks(s)...) {
-		if shownBy[c.Name] == "" {
-			t.Errorf("no scene shows what %q is for", c.Name)
-		}
-		for _, sc := range scenes() {
-			if sc.name != shownBy[c.Name] {
-				continue
+	for _, kind := range []struct {
+		write  Write
+		checks []Check
+	}{
+		{Admit{}, Admit{}.Checks(s)}, {Enqueue{}, Enqueue{}.Checks(s)}, {Claim{}, Claim{}.Checks(s)}, {Cancel{}, Cancel{}.Checks(s)}, {Free{}, Free{}.Checks(s)},
+	} {
+		for _, check := range kind.checks {
+			clause := kindOf(kind.write) + check.Name
+			if shownBy[clause] == "" {
+				t.Errorf("no scene shows what %q is for", clause)
 			}
-			x := explore(sc, c.Name, 1)
-			if x.broken == "" {
-				t.Errorf("without %q nothing breaks in %s", c.Name, sc.name)
+			for _, sc := range scenes() {
+				if sc.name != shownBy[clause] {
+					continue
+				}
+				x := explore(sc, clause, 1)
+				if x.broken == "" {
+					t.Errorf("without %q nothing breaks in %s", clause, sc.name)
+				}
+				t.Logf("without %q, %s: %s", clause, sc.name, x.broken)
+				delete(shownBy, clause)
 			}
-			t.Logf("without %q, %s: %s", c.Name, sc.name, x.broken)
-			delete(shownBy, c.Name)
 		}
 	}
 	if len(shownBy) > 0 {

@@ -18,10 +18,15 @@ type Key struct {
 
 // Request asks for one upstream call.
 type Request struct {
-	ID      string // lease id and idempotency key; made by the store when empty
+	ID      string // lease id and idempotency key, begins with the tenant's flow; made by the store when empty
 	Key     Key
 	Ceiling int // places of the key, queued or live; 0 takes the knobs' value for the key
 	Cost    int // tokens; 0 means 1
+
+	Tenant       string        // for whom the line is fair: a tenant, an address; "" is the key's tenant
+	Weight       int           // 1-10; 0 means 1
+	Patience     time.Duration // longest wait in the line; 0 takes a place that is free now, or none
+	BulkheadWait time.Duration // longest wait for one of the key's own places, before the line
 }
 
 // Lease is a granted slot. A call under it starts at or before StartBy and is over before CallBy, both on this instance's wall clock.

@@ -27,10 +27,20 @@ const noon = Micros(12 * 3600 * 1e6)
 
 func after(d time.Duration) Micros { return noon + Micros(d.Microseconds()) }
 
+// plan is Plan for a caller without patience: it is admitted or refused.
+func plan(s State, now Micros, r Request) (Admit, *Refusal) {
+	r.Patience = 0
+	admit, _, refusal := s.Plan(now, r)
+	if refusal != nil {
+		return Admit{}, refusal
+	}
+	return *admit, nil
+}
+
 // take plans and applies, and fails the test when the plan is a refusal or does not hold.
 func take(t *testing.T, s State, now Micros, id string, key Key) State {
 	t.Helper()
-	w, refusal := s.Plan(now, Request{ID: id, Key: key})
+	w, refusal := plan(s, now, Request{ID: id, Key: key})
 	if refusal != nil {
 		t.Fatalf("%s was refused: %+v", id, *refusal)
 	}
@@ -42,7 +52,7 @@ func take(t *testing.T, s State, now Micros, id string, key Key) State {
 
 func refused(t *testing.T, s State, now Micros, key Key) Refusal {
 	t.Helper()
-	_, refusal := s.Plan(now, Request{ID: "refused", Key: key})
+	_, refusal := plan(s, now, Request{ID: "refused", Key: key})
 	if refusal == nil {
 		t.Fatalf("%v was admitted", key)
 	}
@@ -79,7 +89,7 @@ func TestBatchLeavesASlotToInteractiveAtEveryLimit(t *testing.T) {
 		k.MaxInFlight, k.BulkheadBatch, k.BatchSlots = limit, 8, max(1, limit-1)
 		s := fresh(k)
 		for i := 0; ; i++ {
-			w, refusal := s.Plan(noon, Request{ID: fmt.Sprint(i), Key: Key{Batch, fmt.Sprint("tenant", i)}})
+			w, refusal := plan(s, noon, Request{ID: fmt.Sprint(i), Key: Key{Batch, fmt.Sprint("tenant", i)}})
 			if refusal != nil {
 				break
 			}
@@ -114,10 +124,23 @@ func TestHeldGateRefusesEverybodyUntilThenAndNotLonger(t *testing.T) {
 	take(t, s, after(3*time.Second), "a", alice)
 }
 
+// queued adds a ticket by hand.
+func queued(s State, id string, key Key) State {
+	s = s.Clone()
+	s.Tickets[id] = Ticket{Arrival: noon.Millis(), Deadline: noon.Millis() + 3000, Cost: 1, Weight: 1}
+	s.Places[key.Place()] = insert(s.Places[key.Place()], id)
+	turn := s.Flows[flowOf(id)]
+	if turn.Count++; turn.Count == 1 {
+		turn.Tag, turn.Since = s.VirtualTime+tagUnit, noon.Millis()
+	}
+	s.Flows[flowOf(id)] = turn
+	return s
+}
+
 func TestTicketsCloseTheFastPath(t *testing.T) {
 	s := fresh(testKnobs())
-	w, _ := s.Plan(noon, Request{ID: "a", Key: alice})
-	s.Queued = 1
+	w, _ := plan(s, noon, Request{ID: "a", Key: alice})
+	s = queued(s, "waiter", bob)
 	if w.Holds(s) {
 		t.Error("a newcomer passed a waiter")
 	}
@@ -146,13 +169,13 @@ func TestRetryAfterOfADryBucketIsTrue(t *testing.T) {
 		k.BulkheadInteractive = 1000
 		s, now := fresh(k), noon
 		for i := 0; ; i++ {
-			w, refusal := s.Plan(now, Request{ID: fmt.Sprint(i), Key: Key{Interactive, fmt.Sprint(i)}})
+			w, refusal := plan(s, now, Request{ID: fmt.Sprint(i), Key: Key{Interactive, fmt.Sprint(i)}})
 			if refusal != nil && refusal.Cause == NoToken {
-				if _, early := s.Plan(now+Micros((refusal.RetryAfter-time.Second).Microseconds()), Request{ID: "x", Key: bob}); early == nil && refusal.RetryAfter > time.Second {
+				if _, early := plan(s, now+Micros((refusal.RetryAfter-time.Second).Microseconds()), Request{ID: "x", Key: bob}); early == nil && refusal.RetryAfter > time.Second {
 					t.Fatalf("Retry-After %v is a second too long", refusal.RetryAfter)
 				}
 				s.Leases, s.Places = map[string]Millis{}, map[Place][]string{}
-				if _, late := s.Plan(now+Micros(refusal.RetryAfter.Microseconds()), Request{ID: "x", Key: bob}); late != nil {
+				if _, late := plan(s, now+Micros(refusal.RetryAfter.Microseconds()), Request{ID: "x", Key: bob}); late != nil {
 					t.Fatalf("refused after exactly Retry-After %v: %+v", refusal.RetryAfter, *late)
 				}
 				return
@@ -218,7 +241,7 @@ func TestStepfunctionsExamples3_AcquireLandingAfterItsReleaseExpires(t *testing.
 	k := testKnobs()
 	k.MaxInFlight = 1
 	s := fresh(k)
-	w, _ := s.Plan(noon, Request{ID: "late", Key: alice})
+	w, _ := plan(s, noon, Request{ID: "late", Key: alice})
 	s = w.Apply(s)
 	s = s.PlanRelease(noon, &Lease{ID: "late", Key: alice}, Outcome{Kind: Succeeded}).Apply(s)
 	if len(s.Leases) != 0 {
@@ -235,7 +258,7 @@ func TestEnvoyRatelimit427_PlanningLeavesTheStateAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, now := arbitraryState(t)
 		before := s.Clone()
-		w, refusal := s.Plan(now, arbitraryRequest(t))
+		w, refusal := plan(s, now, arbitraryRequest(t))
 		if refusal == nil {
 			w.Apply(s)
 		}
@@ -249,13 +272,13 @@ func TestEnvoyRatelimit427_PlanningLeavesTheStateAlone(t *testing.T) {
 func TestZaeLimiterEb345b3_NoPairOfWritesOverAdmits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, now := arbitraryState(t)
-		a, refusal := s.Plan(now, arbitraryRequest(t))
+		a, refusal := plan(s, now, arbitraryRequest(t))
 		if refusal != nil {
 			t.Skip()
 		}
 		r := arbitraryRequest(t)
 		r.ID = "the other"
-		b, refusal := s.Plan(now+Micros(rapid.Int64Range(-250_000, 250_000).Draw(t, "skew")), r)
+		b, refusal := plan(s, now+Micros(rapid.Int64Range(-250_000, 250_000).Draw(t, "skew")), r)
 		if refusal != nil {
 			t.Skip()
 		}
@@ -279,8 +302,20 @@ func checkInvariants(t interface{ Fatalf(string, ...any) }, s State, slots int) 
 		}
 		placed += len(ids)
 	}
-	if placed != len(s.Leases)+s.Queued {
-		t.Fatalf("%d places taken by %d leases and %d tickets", placed, len(s.Leases), s.Queued)
+	if placed != len(s.Leases)+len(s.Tickets) {
+		t.Fatalf("%d places taken by %d leases and %d tickets", placed, len(s.Leases), len(s.Tickets))
+	}
+	waiting := map[Flow]int{}
+	for id := range s.Tickets {
+		waiting[flowOf(id)]++
+	}
+	for f, turn := range s.Flows {
+		if turn.Count != waiting[f] {
+			t.Fatalf("flow %s counts %d tickets, has %d", f, turn.Count, waiting[f])
+		}
+	}
+	if len(waiting) != len(s.Flows) {
+		t.Fatalf("%d flows wait, %d are remembered", len(waiting), len(s.Flows))
 	}
 	for _, id := range s.Batch {
 		if _, there := s.Leases[id]; !there {
@@ -317,7 +352,7 @@ func TestPlansHoldWhereTheyWereMade(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, now := arbitraryState(t)
 		r := arbitraryRequest(t)
-		w, refusal := s.Plan(now, r)
+		w, refusal := plan(s, now, r)
 		if refusal != nil {
 			return
 		}
@@ -332,7 +367,7 @@ func TestPlansHoldWhereTheyWereMade(t *testing.T) {
 		if w.Holds(next) {
 			t.Fatal("the same write would be applied twice")
 		}
-		free := next.PlanRelease(now, next.Lease(w, r.Key), Outcome{Kind: Abandoned})
+		free := next.PlanRelease(now, next.Lease(w.ID, r.Key, w.Now, w.End), Outcome{Kind: Abandoned})
 		if end := free.Apply(next); len(end.Leases) != len(next.Leases)-1 || free.Holds(end) {
 			t.Fatal("the release does not take back exactly its lease, once")
 		}
@@ -387,8 +422,8 @@ func TestLatencyIsSmoothedAndOnlyFromCalls(t *testing.T) {
 
 func TestLeaseIsOverBeforeAnybodyMayTakeItsSlot(t *testing.T) {
 	s := fresh(testKnobs())
-	w, _ := s.Plan(noon, Request{ID: "a", Key: alice})
-	l := s.Lease(w, alice)
+	w, _ := plan(s, noon, Request{ID: "a", Key: alice})
+	l := s.Lease(w.ID, alice, w.Now, w.End)
 	if got, want := l.StartBy.Sub(l.Granted), Attempt+250*time.Millisecond; got != want {
 		t.Errorf("StartBy after %v, want %v", got, want)
 	}

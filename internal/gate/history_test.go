@@ -119,7 +119,7 @@ func (h *history) call(n int) {
 	skew := Micros((h.upTo(2*h.world.SkewBound) - h.world.SkewBound).Microseconds())
 	clock := func() Micros { return h.now + skew }
 	r := Request{ID: fmt.Sprint("call", n), Key: []Key{anon, anon, alice, bob, lot}[h.IntN(5)]}
-	w, refusal := h.view().Plan(clock(), r)
+	w, refusal := plan(h.view(), clock(), r)
 	if refusal != nil {
 		return
 	}
@@ -136,7 +136,7 @@ func (h *history) call(n int) {
 		if !applied || h.IntN(30) == 0 { // refused, or killed before the start
 			return
 		}
-		lease := h.state.Lease(w, r.Key)
+		lease := h.state.Lease(w.ID, r.Key, w.Now, w.End)
 		h.in(h.upTo(h.world.StartGrace), func() {
 			if clock() > MicrosOf(lease.StartBy) || clock() >= MicrosOf(lease.CallBy) {
 				h.release(lease, Outcome{Kind: Abandoned})
@@ -204,7 +204,7 @@ func play(seed uint64, world, told Knobs, calls int) *history {
 	}
 	// P6: after the last lease time every slot is back, and with the next admission every trace is gone.
 	h.now += Micros((world.LeaseTTL + world.SkewBound + time.Second).Microseconds())
-	w, refusal := h.state.Plan(h.now, Request{ID: "last", Key: bob})
+	w, refusal := plan(h.state, h.now, Request{ID: "last", Key: bob})
 	if refusal != nil || !h.land(w) {
 		h.problem("nobody is admitted at the end: %+v", refusal)
 		return h
@@ -275,7 +275,7 @@ func adversary(world, told Knobs) int {
 	n := 0
 	for _, stamp := range []Micros{slow, fast} {
 		for {
-			w, refusal := s.Plan(stamp, Request{ID: fmt.Sprint(n), Key: alice})
+			w, refusal := plan(s, stamp, Request{ID: fmt.Sprint(n), Key: alice})
 			if refusal != nil {
 				break
 			}

@@ -47,6 +47,8 @@ func (k Key) Place() Place {
 	return Place(letter + base64.RawURLEncoding.EncodeToString(sum[:6]))
 }
 
+func (p Place) batch() bool { return p != "" && p[0] == 'b' }
+
 // IsPlace tells a place's name from the other attributes of the state.
 func IsPlace(name string) bool {
 	return len(name) == 9 && (name[0] == 'i' || name[0] == 'b')
@@ -68,9 +70,12 @@ type State struct {
 	Failures int    // hard failures in a row
 
 	Leases map[string]Millis  // lease id -> end
-	Queued int                // waiting tickets: newcomers do not pass them
-	Places map[Place][]string // bulkhead -> its ids, sorted, never empty
+	Places map[Place][]string // bulkhead -> its ids, leases and tickets, sorted, never empty
 	Batch  []string           // ids of live batch leases, sorted
+
+	Tickets     map[string]Ticket // who waits: newcomers do not pass them
+	Flows       map[Flow]Turn     // where each flow with tickets stands; no others are remembered
+	VirtualTime int64             // tag of the last grant
 }
 
 // Clone is a deep copy.
@@ -82,6 +87,8 @@ func (s State) Clone() State {
 	}
 	s.Places = places
 	s.Batch = slices.Clone(s.Batch)
+	s.Tickets = maps.Clone(s.Tickets)
+	s.Flows = maps.Clone(s.Flows)
 	return s
 }
 
@@ -90,11 +97,13 @@ func (s State) dead(end, now Millis) bool {
 	return now > end+Millis(s.Knobs.SkewBound.Milliseconds())
 }
 
-// live counts the ids whose lease is not dead. An id without a lease is a ticket and counts.
+// live counts the ids that hold their place: those whose lease is not dead and whose ticket is not expired.
 func (s State) live(ids []string, now Millis) int {
 	n := 0
 	for _, id := range ids {
-		if end, leased := s.Leases[id]; !leased || !s.dead(end, now) {
+		end, leased := s.Leases[id]
+		ticket, queued := s.Tickets[id]
+		if !(leased && s.dead(end, now) || queued && s.expired(ticket, now)) {
 			n++
 		}
 	}
@@ -104,7 +113,7 @@ func (s State) live(ids []string, now Millis) int {
 // View is what the outside may see at now.
 func (s State) View(now Micros) View {
 	v := View{
-		Knobs: s.Knobs, Limit: s.Limit, Queued: s.Queued,
+		Knobs: s.Knobs, Limit: s.Limit, Queued: len(s.Tickets),
 		Tokens:       s.Knobs.Bucket().Tokens(int64(s.TAT), int64(now)),
 		KnobsVersion: s.Version, ReadAt: now.Time(),
 	}
@@ -141,7 +150,8 @@ func remove(set []string, ids ...string) []string {
 // NewState is a gate nobody has used. Held: the bucket is empty and nobody starts for one lease time, because calls that an
 // older gate granted may still run.
 func NewState(k Knobs, now Micros, held bool) State {
-	s := State{Version: 1, Knobs: k, Limit: k.MaxInFlight, Leases: map[string]Millis{}, Places: map[Place][]string{}}
+	s := State{Version: 1, Knobs: k, Limit: k.MaxInFlight, Leases: map[string]Millis{}, Places: map[Place][]string{},
+		Tickets: map[string]Ticket{}, Flows: map[Flow]Turn{}}
 	if held {
 		s.TAT = now + Micros(k.Bucket().Tau+k.Bucket().T)
 		s.Hold, s.Reason = millisUp(now+Micros(k.LeaseTTL.Microseconds())), HoldStarting

@@ -44,6 +44,8 @@ type Admit struct {
 	// holds both the caller and a dead lease is replaced whole, on condition that it is still the one that was seen.
 	Dead                 []DeadLease
 	SeenPlace, SeenBatch []string
+
+	Drops Drops // the line may hold nobody else
 }
 
 // Check is one clause of a condition.
@@ -63,23 +65,29 @@ func (w Admit) Checks(s State) []Check {
 	if w.Band == gcra.Busy {
 		inBand = s.TAT >= w.Lo && s.TAT <= w.Hi
 	}
-	dead := true
-	for _, d := range w.Dead {
-		end, there := s.Leases[d.ID]
-		dead = dead && there && end == d.End
-	}
 	return []Check{
 		{"version", s.Version == w.Version},
 		{"limit", s.Limit == w.Limit},
-		{"no waiters", s.Queued == 0},
+		{"no waiters", len(s.Tickets) == len(w.Drops.Tickets)},
 		{"no hold", s.Hold <= w.Now.Millis()},
 		{"id", !mine},
 		{"slots", len(s.Leases) < w.Limit+len(w.Dead)},
 		{"tat", inBand},
-		{"dead", dead},
+		{"dead", holdsDead(w.Dead, s)},
 		{"place", mayJoin(s.Places[w.Place], w.SeenPlace, w.PlaceCap)},
 		{"batch", !w.Batch || mayJoin(s.Batch, w.SeenBatch, w.BatchCap)},
+		{"drops", w.Drops.holds(s)},
 	}
+}
+
+// holdsDead: every dead lease is there, with the end that was seen.
+func holdsDead(dead []DeadLease, s State) bool {
+	for _, d := range dead {
+		if end, there := s.Leases[d.ID]; !there || end != d.End {
+			return false
+		}
+	}
+	return true
 }
 
 // mayJoin: the set is the one that was seen, or, where none had to be seen, has room.
@@ -96,7 +104,8 @@ func (w Admit) Holds(s State) bool { return all(w.Checks(s)) }
 // Apply is the update.
 func (w Admit) Apply(s State) State {
 	s = s.Clone()
-	var dead []string
+	w.Drops.apply(&s)
+	dead := w.Drops.at(w.Place)
 	for _, d := range w.Dead {
 		s.drop(d.ID, d.Place, d.Batch)
 		dead = append(dead, d.ID)
@@ -125,11 +134,7 @@ func join(set, seen, dead []string, id string) []string {
 // drop removes a lease and its place from a state of its own.
 func (s *State) drop(id string, place Place, batch bool) {
 	delete(s.Leases, id)
-	if ids := remove(s.Places[place], id); len(ids) > 0 {
-		s.Places[place] = ids
-	} else {
-		delete(s.Places, place)
-	}
+	s.leave(id, place)
 	if batch {
 		s.Batch = remove(s.Batch, id)
 	}
@@ -206,61 +211,75 @@ func (w Free) Apply(s State) State {
 	return s
 }
 
-// Plan decides a request at now on a view of the state. With a nil refusal the returned write, if it still holds when
-// it meets the state, is the admission.
-func (s State) Plan(now Micros, r Request) (Admit, *Refusal) {
+// Plan decides a request at now on a view of the state: the write that admits it, the write that puts it into the line, or
+// a refusal. Exactly one of the three is given. The order of the checks is the order in which refusals win.
+func (s State) Plan(now Micros, r Request) (*Admit, *Enqueue, *Refusal) {
 	k, ms := s.Knobs, now.Millis()
 	cost := max(1, r.Cost)
 	ceiling := r.Ceiling
 	if ceiling == 0 {
 		ceiling = k.ceiling(r.Key)
 	}
-	w := Admit{
-		ID: r.ID, Place: r.Key.Place(), Batch: r.Key.Route == Batch,
-		Version: s.Version, Limit: s.Limit, Now: now,
-		End:  millisUp(now + Micros(k.LeaseTTL.Microseconds())),
-		Cost: cost, Step: Micros(int64(cost) * k.Bucket().T),
-	}
-
 	if s.Hold > ms {
-		return w, &Refusal{Cause: Held, Hold: s.Reason, RetryAfter: RetryAfter(s.Hold.Time().Sub(now.Time()))}
+		return nil, nil, &Refusal{Cause: Held, Hold: s.Reason, RetryAfter: RetryAfter(s.Hold.Time().Sub(now.Time()))}
 	}
-	w.Dead = s.deadLeases(ms, r.ID)
-	mine := s.Places[w.Place]
+	place := r.Key.Place()
+	mine := s.Places[place]
 	mineLive := s.live(mine, ms)
 	if mineLive >= ceiling {
-		return w, &Refusal{Cause: BulkheadFull, RetryAfter: RetryAfter(s.slotTime(k.keySlots(s.Limit)))}
+		return nil, nil, &Refusal{Cause: BulkheadFull, RetryAfter: RetryAfter(s.slotTime(k.keySlots(s.Limit)))}
 	}
-	if s.Queued > 0 {
-		return w, &Refusal{Cause: QueueFull, RetryAfter: RetryAfter(s.slotTime(s.Limit) * time.Duration(s.Queued))}
+	enqueue := func(instead Refusal) (*Admit, *Enqueue, *Refusal) {
+		w, refusal := s.planEnqueue(now, r, ceiling, instead)
+		if refusal != nil {
+			return nil, nil, refusal
+		}
+		return nil, &w, nil
+	}
+
+	drops, ofOwnFlow := s.drops(ms, r.ID)
+	if ofOwnFlow > 0 {
+		drops.Turns = append(drops.Turns, s.fewer(flowOf(r.ID), ofOwnFlow))
+	}
+	if len(drops.Tickets) < len(s.Tickets) {
+		return enqueue(Refusal{Cause: QueueFull, RetryAfter: RetryAfter(s.slotTime(s.Limit) * time.Duration(len(s.Tickets)))})
 	}
 	bucket := k.Bucket()
+	w := Admit{
+		ID: r.ID, Place: place, Batch: r.Key.Route == Batch,
+		Version: s.Version, Limit: s.Limit, Now: now,
+		End:  millisUp(now + Micros(k.LeaseTTL.Microseconds())),
+		Cost: cost, Step: Micros(int64(cost) * bucket.T),
+		Dead: s.deadLeases(ms, r.ID), Drops: drops,
+	}
 	if w.Band = bucket.Choose(int64(s.TAT), int64(now), cost); w.Band == gcra.Dry {
 		wait := bucket.Wait(int64(s.TAT), int64(now), cost)
-		return w, &Refusal{Cause: NoToken, RetryAfter: RetryAfter(time.Duration(wait) * time.Microsecond)}
+		return enqueue(Refusal{Cause: NoToken, RetryAfter: RetryAfter(time.Duration(wait) * time.Microsecond)})
 	}
 	lo, hi := bucket.BusyRange(int64(now), cost)
 	w.Lo, w.Hi = Micros(lo), Micros(hi)
 
 	w.PlaceCap, w.BatchCap = min(ceiling, k.keySlots(s.Limit)), k.batchSlots(s.Limit)
-	if len(s.Leases)-len(w.Dead) >= s.Limit {
-		return w, &Refusal{Cause: NoSlot, RetryAfter: RetryAfter(s.slotTime(s.Limit))}
-	}
-	if mineLive >= w.PlaceCap {
-		return w, &Refusal{Cause: NoKeySlot, RetryAfter: RetryAfter(s.slotTime(w.PlaceCap))}
-	}
-	if w.Batch && s.live(s.Batch, ms) >= w.BatchCap {
-		return w, &Refusal{Cause: NoKeySlot, RetryAfter: RetryAfter(s.slotTime(w.BatchCap))}
+	switch {
+	case len(s.Leases)-len(w.Dead) >= s.Limit:
+		return enqueue(Refusal{Cause: NoSlot, RetryAfter: RetryAfter(s.slotTime(s.Limit))})
+	case mineLive >= w.PlaceCap:
+		return enqueue(Refusal{Cause: NoKeySlot, RetryAfter: RetryAfter(s.slotTime(w.PlaceCap))})
+	case w.Batch && s.live(s.Batch, ms) >= w.BatchCap:
+		return enqueue(Refusal{Cause: NoKeySlot, RetryAfter: RetryAfter(s.slotTime(w.BatchCap))})
 	}
 	for _, d := range w.Dead {
-		if d.Place == w.Place {
+		if d.Place == place {
 			w.SeenPlace = mine
 		}
 		if d.Batch && w.Batch {
 			w.SeenBatch = s.Batch
 		}
 	}
-	return w, nil
+	if drops.at(place) != nil {
+		w.SeenPlace = mine
+	}
+	return &w, nil, nil
 }
 
 // deadLeases lists every lease that may be given away, in a fixed order. Not the caller's own: a write that names its id
@@ -299,11 +318,11 @@ func RetryAfter(d time.Duration) time.Duration {
 
 // Lease is what the holder of this admission may do, once it has been applied. The call must start within Attempt +
 // StartGrace of the stamp, whenever the answer came: that is P2's a + d, also when an answer was lost on the way.
-func (s State) Lease(w Admit, key Key) *Lease {
-	k, end := s.Knobs, w.End.Time()
+func (s State) Lease(id string, key Key, stamp Micros, until Millis) *Lease {
+	k, end := s.Knobs, until.Time()
 	return &Lease{
-		ID: w.ID, Key: key, Granted: w.Now.Time(), End: end,
-		StartBy: w.Now.Time().Add(k.Attempt + k.StartGrace),
+		ID: id, Key: key, Granted: stamp.Time(), End: end,
+		StartBy: stamp.Time().Add(k.Attempt + k.StartGrace),
 		CallBy:  end.Add(-2*k.SkewBound - Margin),
 	}
 }

@@ -13,7 +13,7 @@ func ends(t *testing.T, s State, now Micros, o Outcome, n int) State {
 		key := Key{Interactive, string(rune('a' + i))}
 		w := Admit{ID: string(rune('a' + i)), Place: key.Place(), End: after(time.Hour).Millis(), Step: 1}
 		s = w.Apply(s)
-		leases = append(leases, s.Lease(w, key))
+		leases = append(leases, s.Lease(w.ID, key, w.Now, w.End))
 	}
 	view := s // all of them decide on one view
 	for _, l := range leases {
@@ -145,7 +145,7 @@ func TestNoClockWithinTheBoundEndsAPauseEarly(t *testing.T) {
 	k := testKnobs()
 	skew := Micros(k.SkewBound.Microseconds())
 	s := ends(t, fresh(k), noon-skew, Outcome{Kind: Throttled, RetryAfter: 5 * time.Second}, 1)
-	if _, refusal := s.Plan(after(5*time.Second)+skew-1, Request{ID: "early", Key: alice}); refusal == nil {
+	if _, refusal := plan(s, after(5*time.Second)+skew-1, Request{ID: "early", Key: alice}); refusal == nil {
 		t.Error("admitted before the pause was over")
 	}
 }

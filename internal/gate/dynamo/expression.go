@@ -2,6 +2,7 @@ package dynamo
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -62,17 +63,16 @@ func (x *expression) input(table, pk string) *dynamodb.UpdateItemInput {
 	return in
 }
 
-// admit is gate.Admit as an expression: the clauses stand in the order of Admit.Holds and Admit.Apply.
+// admit is gate.Admit as an expression: the clauses stand in the order of Admit.Checks and Admit.Apply.
 func admit(w gate.Admit) *expression {
 	x := newExpression()
 	id, place := x.name("#i", w.ID), x.name("#b", string(w.Place))
 	x.when("e = %s", x.value(":e", number(w.Version)))
 	x.when("L = %s", x.value(":L", number(w.Limit)))
-	x.when("size(q) = %s", x.value(":zero", number(0)))
+	x.when("size(q) = %s", x.value(":drops", number(len(w.Drops.Tickets))))
 	x.when("h <= %s", x.value(":ms", number(w.Now.Millis())))
 	x.when("attribute_not_exists(l.%s)", id)
 	x.when("size(l) < %s", x.value(":slots", number(w.Limit+len(w.Dead))))
-
 	x.set = append(x.set, fmt.Sprintf("l.%s = %s", id, x.value(":end", number(w.End))))
 	if w.Band == gcra.Busy {
 		x.when("t BETWEEN %s AND %s", x.value(":lo", number(w.Lo)), x.value(":hi", number(w.Hi)))
@@ -81,35 +81,151 @@ func admit(w gate.Admit) *expression {
 		x.when("t < %s", x.value(":now", number(w.Now)))
 		x.set = append(x.set, "t = "+x.value(":next", number(w.Now+w.Step)))
 	}
+	gone := x.gone(w.Dead, w.Drops)
+	x.join(place, ":b", w.ID, w.SeenPlace, gone.at[w.Place], w.PlaceCap)
+	delete(gone.at, w.Place)
+	if w.Batch {
+		x.join(attrBatch, ":z", w.ID, w.SeenBatch, gone.batch, w.BatchCap)
+		gone.batch = nil
+	}
+	x.leave(gone)
+	return x
+}
 
-	deadAt := map[gate.Place][]string{}
-	var deadBatch []string
-	for n, d := range w.Dead {
-		dead := x.name(fmt.Sprintf("#d%d", n), d.ID)
-		x.when("l.%s = %s", dead, x.value(fmt.Sprintf(":d%d", n), number(d.End)))
-		x.remove = append(x.remove, "l."+dead)
+// enqueue is gate.Enqueue as an expression.
+func enqueue(w gate.Enqueue) *expression {
+	x := newExpression()
+	id, place := x.name("#i", w.ID), x.name("#b", string(w.Place))
+	x.when("e = %s", x.value(":e", number(w.Version)))
+	x.when("h <= %s", x.value(":ms", number(w.Now.Millis())))
+	x.when("attribute_not_exists(l.%s)", id)
+	x.when("attribute_not_exists(q.%s)", id)
+	x.when("size(q) < %s", x.value(":tickets", number(w.QueueCap+len(w.Drops.Tickets))))
+	x.set = append(x.set, fmt.Sprintf("q.%s = %s", id, x.value(":ticket", packTicket(w.Ticket))))
+	gone := x.gone(nil, w.Drops)
+	x.join(place, ":b", w.ID, w.Seen, gone.at[w.Place], w.PlaceCap)
+	delete(gone.at, w.Place)
+	x.leave(gone)
+	x.turn("#f", ":f", w.Turn)
+	return x
+}
+
+// claim is gate.Claim as an expression.
+func claim(w gate.Claim) *expression {
+	x := newExpression()
+	id := x.name("#i", w.ID)
+	x.when("e = %s", x.value(":e", number(w.Version)))
+	x.when("L = %s", x.value(":L", number(w.Limit)))
+	x.when("h <= %s", x.value(":ms", number(w.Now.Millis())))
+	x.when("q.%s = %s", id, x.value(":ticket", packTicket(w.Ticket)))
+	x.when("attribute_not_exists(l.%s)", id)
+	x.when("size(l) < %s", x.value(":slots", number(w.Slots+len(w.Dead))))
+	x.remove = append(x.remove, "q."+id)
+	x.set = append(x.set, fmt.Sprintf("l.%s = %s", id, x.value(":end", number(w.End))))
+	x.when("t BETWEEN %s AND %s", x.value(":lo", number(w.Lo)), x.value(":hi", number(w.Hi)))
+	if w.Band == gcra.Busy {
+		x.set = append(x.set, "t = t + "+x.value(":step", number(w.Step)))
+	} else {
+		x.set = append(x.set, "t = "+x.value(":next", number(w.Now+w.Step)))
+	}
+	if w.QueueMax > 0 {
+		x.when("size(q) <= %s", x.value(":most", number(w.QueueMax)))
+	}
+	if w.Advances {
+		x.when("v <= %s", x.value(":tag", virtual(w.Tag)))
+		x.set = append(x.set, "v = :tag")
+	} else {
+		x.when("v >= %s", x.value(":tag", virtual(w.Tag)))
+	}
+	gone := x.gone(w.Dead, w.Drops)
+	if w.SeenPlace != nil {
+		x.replace(x.name("#b", string(w.Place)), ":b", "", w.SeenPlace, gone.at[w.Place])
+		delete(gone.at, w.Place)
+	}
+	if w.Batch {
+		x.join(attrBatch, ":z", w.ID, w.SeenBatch, gone.batch, w.BatchCap)
+		gone.batch = nil
+	}
+	x.leave(gone)
+	x.turn("#f", ":f", w.Turn)
+	return x
+}
+
+// cancelTicket is gate.Cancel as an expression.
+func cancelTicket(w gate.Cancel) *expression {
+	x := newExpression()
+	id := x.name("#i", w.ID)
+	x.when("attribute_exists(q.%s)", id)
+	x.remove = append(x.remove, "q."+id)
+	x.del = append(x.del, x.name("#b", string(w.Place))+" "+x.value(":i", set(w.ID)))
+	x.turn("#f", ":f", w.Turn)
+	return x
+}
+
+// gone is who leaves which set with a write.
+type gone struct {
+	at    map[gate.Place][]string
+	batch []string
+}
+
+// gone removes dead leases and expired tickets, each exactly as it was seen.
+func (x *expression) gone(dead []gate.DeadLease, drops gate.Drops) gone {
+	g := gone{at: map[gate.Place][]string{}}
+	for n, d := range dead {
+		id := x.name(fmt.Sprintf("#d%d", n), d.ID)
+		x.when("l.%s = %s", id, x.value(fmt.Sprintf(":d%d", n), number(d.End)))
+		x.remove = append(x.remove, "l."+id)
 		if d.Place != "" {
-			deadAt[d.Place] = append(deadAt[d.Place], d.ID)
+			g.at[d.Place] = append(g.at[d.Place], d.ID)
 		}
 		if d.Batch {
-			deadBatch = append(deadBatch, d.ID)
+			g.batch = append(g.batch, d.ID)
 		}
 	}
-	x.join(place, ":b", w.ID, w.SeenPlace, deadAt[w.Place], w.PlaceCap)
-	delete(deadAt, w.Place)
-	n := 0
-	for p, ids := range deadAt {
-		x.del = append(x.del, x.name(fmt.Sprintf("#p%d", n), string(p))+" "+x.value(fmt.Sprintf(":p%d", n), set(ids...)))
-		n++
+	for n, d := range drops.Tickets {
+		id := x.name(fmt.Sprintf("#x%d", n), d.ID)
+		x.when("q.%s = %s", id, x.value(fmt.Sprintf(":x%d", n), packTicket(d.Ticket)))
+		x.remove = append(x.remove, "q."+id)
+		if d.Place != "" {
+			g.at[d.Place] = append(g.at[d.Place], d.ID)
+		}
 	}
-	slices.Sort(x.del)
-	switch {
-	case w.Batch:
-		x.join(attrBatch, ":z", w.ID, w.SeenBatch, deadBatch, w.BatchCap)
-	case len(deadBatch) > 0:
-		x.del = append(x.del, attrBatch+" "+x.value(":z", set(deadBatch...)))
+	for n, c := range drops.Turns {
+		x.turn(fmt.Sprintf("#g%d", n), fmt.Sprintf(":g%d", n), c)
 	}
-	return x
+	return g
+}
+
+// leave takes them out of their sets.
+func (x *expression) leave(g gone) {
+	for n, p := range slices.Sorted(maps.Keys(g.at)) {
+		x.del = append(x.del, x.name(fmt.Sprintf("#p%d", n), string(p))+" "+x.value(fmt.Sprintf(":p%d", n), set(g.at[p]...)))
+	}
+	if len(g.batch) > 0 {
+		x.del = append(x.del, attrBatch+" "+x.value(":z", set(g.batch...)))
+	}
+}
+
+// turn is gate.TurnChange as clauses.
+func (x *expression) turn(name, value string, c gate.TurnChange) {
+	path := "f." + x.name(name, string(c.Flow))
+	switch c.How {
+	case gate.Newcomer:
+		x.when("attribute_not_exists(%s)", path)
+		x.set = append(x.set, path+" = v + "+x.value(value, turn(gate.Turn{Tag: c.Next.Tag, Since: c.Next.Since, Count: 1})))
+	case gate.Join:
+		lo, hi := c.Seen, c.Seen
+		lo.Count, hi.Count = 0, c.Most
+		x.when("%s BETWEEN %s AND %s", path, x.value(value+"lo", turn(lo)), x.value(value+"hi", turn(hi)))
+		x.set = append(x.set, path+" = "+path+" + "+x.value(value, number(1)))
+	default:
+		x.when("%s = %s", path, x.value(value, turn(c.Seen)))
+		if c.Next.Count == 0 {
+			x.remove = append(x.remove, path)
+		} else {
+			x.set = append(x.set, path+" = "+x.value(value+"next", turn(c.Next)))
+		}
+	}
 }
 
 // join adds id to a set below its cap; or, where dead ids of the same set go with it, puts a new set in the place of
@@ -120,7 +236,15 @@ func (x *expression) join(attr, placeholder, id string, seen, dead []string, bel
 		x.add = append(x.add, attr+" "+x.value(placeholder, set(id)))
 		return
 	}
-	next := []string{id}
+	x.replace(attr, placeholder, id, seen, dead)
+}
+
+// replace puts the set that was seen, without the dead and with id, in the place of exactly the one that was seen.
+func (x *expression) replace(attr, placeholder, id string, seen, dead []string) {
+	var next []string
+	if id != "" {
+		next = append(next, id)
+	}
 	for _, other := range seen {
 		if other != id && !slices.Contains(dead, other) {
 			next = append(next, other)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
@@ -26,7 +27,9 @@ const (
 	attrEpisode = "n" // N: throttle episodes in a row
 	attrFailed  = "c" // N: hard failures in a row
 	attrLeases  = "l" // M: id -> N, end in milliseconds
-	attrQueue   = "q" // M: id -> ticket; present and empty: newcomers do not pass waiters
+	attrQueue   = "q" // M: id -> N, a ticket, see packTicket
+	attrFlows   = "f" // M: flow -> N, its turn, see packTurn
+	attrVirtual = "v" // N: virtual time, in the unit of packTurn
 	attrBatch   = "z" // SS: ids of live batch leases; absent when none
 	// and one string set for each bulkhead in use, named by gate.Place
 )
@@ -42,17 +45,64 @@ func text[S ~string](s S) types.AttributeValue { return &types.AttributeValueMem
 
 func set(ids ...string) types.AttributeValue { return &types.AttributeValueMemberSS{Value: ids} }
 
-// encode is the whole item of a state without tickets.
+// packTicket: milliseconds of arrival, tenths of a second of patience (3 digits), weight (1 digit, 0 for 10), tokens (3 digits).
+func packTicket(t gate.Ticket) types.AttributeValue {
+	tenths := (t.Deadline - t.Arrival) / 100
+	return number(((int64(t.Arrival)*1000+int64(tenths))*10+int64(t.Weight%10))*1000 + int64(t.Cost))
+}
+
+func unpackTicket(n int64) gate.Ticket {
+	t := gate.Ticket{Cost: int(n % 1000), Weight: int(n / 1000 % 10), Arrival: gate.Millis(n / 1e7)}
+	if t.Weight == 0 {
+		t.Weight = 10
+	}
+	t.Deadline = t.Arrival + gate.Millis(n/1e4%1000)*100
+	return t
+}
+
+// A turn is one number of up to 38 digits: the tag, 12 digits of milliseconds since when, 2 digits of tickets. So a flow's
+// place is compared, and a ticket added to it, in one operation; and v + n gives a newcomer the virtual time of the moment.
+func packTurn(t gate.Turn) string {
+	return strings.TrimLeft(fmt.Sprintf("%d%012d%02d", t.Tag, t.Since, t.Count), "0")
+}
+
+func unpackTurn(s string) (t gate.Turn, err error) {
+	s = strings.Repeat("0", max(0, 15-len(s))) + s
+	cut := len(s) - 14
+	tag, err1 := strconv.ParseInt(s[:cut], 10, 64)
+	since, err2 := strconv.ParseInt(s[cut:cut+12], 10, 64)
+	count, err3 := strconv.Atoi(s[cut+12:])
+	return gate.Turn{Tag: tag, Since: gate.Millis(since), Count: count}, errors.Join(err1, err2, err3)
+}
+
+func turn(t gate.Turn) types.AttributeValue { return &types.AttributeValueMemberN{Value: packTurn(t)} }
+
+// virtual is a virtual time in the unit of packTurn.
+func virtual(tag int64) types.AttributeValue {
+	if tag == 0 {
+		return number(0)
+	}
+	return turn(gate.Turn{Tag: tag})
+}
+
+// encode is the whole item of a state.
 func encode(pk string, s gate.State) item {
-	leases := item{}
+	leases, tickets, flows := item{}, item{}, item{}
 	for id, end := range s.Leases {
 		leases[id] = number(end)
+	}
+	for id, t := range s.Tickets {
+		tickets[id] = packTicket(t)
+	}
+	for f, t := range s.Flows {
+		flows[string(f)] = turn(t)
 	}
 	it := item{
 		attrKey: text(pk), attrVersion: number(s.Version), attrLimit: number(s.Limit), attrKnobs: text(s.Knobs.Pack()),
 		attrTAT: number(s.TAT), attrHold: number(s.Hold), attrReason: text(s.Reason), attrLatency: number(s.Latency),
 		attrTurned: number(s.Turned), attrEpisode: number(s.Episodes), attrFailed: number(s.Failures),
-		attrLeases: &types.AttributeValueMemberM{Value: leases}, attrQueue: &types.AttributeValueMemberM{Value: item{}},
+		attrLeases: &types.AttributeValueMemberM{Value: leases}, attrQueue: &types.AttributeValueMemberM{Value: tickets},
+		attrFlows: &types.AttributeValueMemberM{Value: flows}, attrVirtual: virtual(s.VirtualTime),
 	}
 	for place, ids := range s.Places {
 		it[string(place)] = set(ids...)
@@ -72,6 +122,7 @@ func decode(it item) (gate.State, error) {
 		Latency: gate.Millis(d.number(attrLatency)),
 		Turned:  gate.Millis(d.number(attrTurned)), Episodes: int(d.number(attrEpisode)), Failures: int(d.number(attrFailed)),
 		Leases: map[string]gate.Millis{}, Places: map[gate.Place][]string{},
+		Tickets: map[string]gate.Ticket{}, Flows: map[gate.Flow]gate.Turn{}, VirtualTime: d.turn(attrVirtual).Tag,
 	}
 	knobs, err := gate.UnpackKnobs(d.text(attrKnobs))
 	if err != nil {
@@ -82,8 +133,14 @@ func decode(it item) (gate.State, error) {
 	for id := range leases.it {
 		s.Leases[id] = gate.Millis(leases.number(id))
 	}
-	d.errs = append(d.errs, leases.errs...)
-	s.Queued = len(d.children(attrQueue))
+	tickets, flows := decoder{it: d.children(attrQueue)}, decoder{it: d.children(attrFlows)}
+	for id := range tickets.it {
+		s.Tickets[id] = unpackTicket(tickets.number(id))
+	}
+	for f := range flows.it {
+		s.Flows[gate.Flow(f)] = flows.turn(f)
+	}
+	d.errs = slices.Concat(d.errs, leases.errs, tickets.errs, flows.errs)
 	for name := range it {
 		switch {
 		case name == attrBatch:
@@ -116,6 +173,16 @@ func (d *decoder) number(name string) int64 {
 	}
 	d.fault(name, "a whole number")
 	return 0
+}
+
+func (d *decoder) turn(name string) gate.Turn {
+	if v, ok := d.it[name].(*types.AttributeValueMemberN); ok {
+		if t, err := unpackTurn(v.Value); err == nil {
+			return t
+		}
+	}
+	d.fault(name, "a turn")
+	return gate.Turn{}
 }
 
 func (d *decoder) text(name string) string {

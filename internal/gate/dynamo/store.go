@@ -12,6 +12,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -35,7 +36,7 @@ type Config struct {
 	Table  string
 	Name   string           // of the upstream budget; the item is gate#<Name>
 	Now    func() time.Time // wall clock of this instance
-	NewID  func() string    // 48 random bits or more, 8 characters or more
+	NewID  func() string    // 30 random bits or more in base64url or the like; an id is the flow and this
 }
 
 // Store is safe for concurrent use.
@@ -43,7 +44,11 @@ type Store struct {
 	Config
 	pk string
 
+	entrance chan struct{} // one caller of this instance at a time plans its way in, on what the one before it saw
+
 	mu     sync.Mutex
+	quiet  time.Duration // how long no way in is tried after a write that failed
+	calm   time.Time     // until when
 	seen   gate.State
 	seenAt time.Time // zero: nothing seen yet
 	owed   pause     // NHTSA asked for it, and the item does not have it yet
@@ -67,74 +72,310 @@ const (
 	viewAge     = 100 * time.Millisecond // a write is planned on a view no older than this
 	maxAttempts = 4
 	retryPause  = 20 * time.Millisecond
+
+	// Where many instances want the few places that come free, most of their writes would fail. Each failure doubles the
+	// time this instance keeps quiet, each success cuts it by a quarter.
+	leastQuiet, mostQuiet = 50 * time.Millisecond, 2 * time.Second
+	// patientQuiet is how much of it a caller waits for; beyond that it is refused from the view.
+	patientQuiet = 100 * time.Millisecond
+
+	// A waiter that could claim and was not seen to do so for this long is passed by the others.
+	headGrace = 300 * time.Millisecond
+
+	bulkheadLook = 100 * time.Millisecond // between two looks for a place of one's own, at least; three times that at most
 )
 
 // New makes a store; it makes no call.
-func New(c Config) *Store { return &Store{Config: c, pk: "gate#" + c.Name} }
+func New(c Config) *Store {
+	return &Store{Config: c, pk: "gate#" + c.Name, entrance: make(chan struct{}, 1)}
+}
 
-// Acquire asks for one upstream call. Exactly one of its results is not nil.
-// A refusal leaves the gate as it was. An error is an *Error; whatever may have been taken has been given back, or expires.
+// Acquire asks for one upstream call, and waits for it at most r.BulkheadWait for a place of its own key and r.Patience in all. Exactly
+// one of its results is not nil.
+// A refusal leaves the gate as it was. An error is an *Error. Whatever may have been taken has been given back, or expires.
 func (s *Store) Acquire(ctx context.Context, r gate.Request) (*gate.Lease, *gate.Refusal, error) {
+	if r.Tenant == "" {
+		r.Tenant = r.Key.Tenant
+	}
 	if r.ID == "" {
-		r.ID = s.NewID()
+		r.ID = string(gate.FlowOf(r.Tenant)) + s.NewID()
 	}
-	caller := ctx
-	ctx, cancel := context.WithTimeout(ctx, acquireBudget)
-	defer cancel()
+	c := &caller{Store: s, r: r, ctx: ctx, began: s.Now(), stamped: map[gate.Millis]gate.Micros{}, passed: map[string]bool{}, heads: map[string]time.Time{}}
+	lease, refusal, err := c.enter()
+	if lease == nil && refusal == nil && err == nil {
+		lease, refusal, err = c.wait()
+	}
+	if refusal != nil {
+		refusal.Waited = s.Now().Sub(c.began)
+	}
+	return lease, refusal, err
+}
 
-	view, exact, err := s.view(ctx, viewAge)
-	if err != nil {
-		return nil, nil, s.fail(caller, "acquire", err)
+// caller is one Acquire under way.
+type caller struct {
+	*Store
+	r       gate.Request
+	ctx     context.Context // the caller's own
+	began   time.Time
+	stamped map[gate.Millis]gate.Micros // first stamp of every lease end that was sent
+	doubt   bool                        // something may have been applied without our knowing
+
+	passed map[string]bool      // waiters that left their turn unused
+	heads  map[string]time.Time // since when their turn was seen
+}
+
+// left is what remains of the caller's patience.
+func (c *caller) left() time.Duration { return c.r.Patience - c.Now().Sub(c.began) }
+
+// enter takes a lease, a ticket (all results nil), or says why neither is to be had.
+func (c *caller) enter() (*gate.Lease, *gate.Refusal, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, acquireBudget+max(c.r.BulkheadWait, 0))
+	defer cancel()
+	select {
+	case c.entrance <- struct{}{}:
+		defer func() { <-c.entrance }()
+	case <-ctx.Done():
+		return nil, nil, c.fail(c.ctx, "acquire", ctx.Err())
 	}
-	stamped := map[gate.Millis]gate.Admit{} // the first write that was sent for each end
-	doubt := false                          // an attempt may have been applied without our knowing
-	last := error(&Error{Kind: KindContended, Err: errors.New("the gate changed under every attempt")})
-	for range maxAttempts {
-		w, refusal := view.Plan(gate.MicrosOf(s.Now()), r)
+	view, exact, err := c.view(ctx, viewAge)
+	if err != nil {
+		return nil, nil, c.fail(c.ctx, "acquire", err)
+	}
+	var last error
+	for tries := 0; tries < maxAttempts; {
+		now := gate.MicrosOf(c.Now())
+		r := c.r
+		r.Patience = max(0, c.left())
+		admission, ticket, refusal := view.Plan(now, r)
+		if refusal != nil && refusal.Cause == gate.BulkheadFull && c.Now().Sub(c.began) < c.r.BulkheadWait {
+			if err := c.outside(ctx, bulkheadLook+rand.N(2*bulkheadLook)); err != nil {
+				return nil, nil, c.giveUp(err)
+			}
+			if view, exact, err = c.view(ctx, viewAge); err != nil {
+				return nil, nil, c.giveUp(err)
+			}
+			continue
+		}
 		if refusal != nil {
 			refusal.Estimated = !exact && refusal.Cause != gate.NoToken // tat never moves back: a dry bucket seen is dry
 			return nil, refusal, nil
 		}
-		if _, sent := stamped[w.End]; !sent {
-			stamped[w.End] = w
+		if tries == 0 {
+			if quiet := c.quietFor(); quiet > patientQuiet {
+				return nil, &gate.Refusal{Cause: gate.QueueFull, Estimated: true, RetryAfter: gate.RetryAfter(quiet)}, nil
+			} else if quiet > 0 {
+				if err := sleep(ctx, quiet); err != nil {
+					return nil, nil, c.giveUp(err)
+				}
+				if view, exact, err = c.view(ctx, viewAge); err != nil {
+					return nil, nil, c.giveUp(err)
+				}
+				tries++
+				continue
+			}
 		}
-		after, met, err := s.update(ctx, admit(w))
+		tries++
+		var x *expression
+		if admission != nil {
+			c.stamp(admission.End, now)
+			x = admit(*admission)
+		} else {
+			x = enqueue(*ticket)
+		}
+		after, met, err := c.update(ctx, x)
 		switch {
 		case err == nil && met == nil:
-			return after.Lease(w, r.Key), nil, nil
+			c.went(true)
+			if admission != nil {
+				return after.Lease(c.r.ID, c.r.Key, now, admission.End), nil, nil
+			}
+			return nil, nil, nil
 		case err == nil:
+			c.went(false)
 			view, exact = *met, true
 		default:
-			kind, unknown := classify(caller, err)
-			doubt, last = doubt || unknown, err
-			if !worthRetrying(kind) || ctx.Err() != nil {
-				return nil, nil, s.giveUp(caller, doubt, r, err)
-			}
-			if view, err = s.read(ctx, true); err != nil {
-				return nil, nil, s.giveUp(caller, doubt, r, err)
+			last = err
+			if view, err = c.look(ctx, err); err != nil {
+				return nil, nil, c.giveUp(err)
 			}
 			exact = true
 		}
-		if w, mine := stamped[view.Leases[r.ID]]; mine { // an answer was lost, or the SDK asked twice
-			return view.Lease(w, r.Key), nil, nil
+		if lease := c.mine(view); lease != nil {
+			return lease, nil, nil
+		}
+		if _, queued := view.Tickets[c.r.ID]; queued {
+			return nil, nil, nil
 		}
 	}
-	return nil, nil, s.giveUp(caller, doubt, r, last)
-}
-
-// giveUp is an acquire's error; with a doubt, the lease is given back first.
-func (s *Store) giveUp(caller context.Context, doubt bool, r gate.Request, err error) error {
-	if doubt {
-		s.cleanUp(caller, r)
+	if last == nil {
+		last = &Error{Kind: KindContended, Err: errors.New("the gate changed under every attempt")}
 	}
-	return s.fail(caller, "acquire", err)
+	return nil, nil, c.giveUp(last)
 }
 
-// cleanUp releases a lease that may or may not have been granted. What it cannot release expires.
-func (s *Store) cleanUp(caller context.Context, r gate.Request) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(caller), cleanupBudget)
+// outside sleeps without keeping the entrance from others.
+func (c *caller) outside(ctx context.Context, d time.Duration) error {
+	<-c.entrance
+	err := sleep(ctx, d)
+	c.entrance <- struct{}{}
+	return err
+}
+
+// wait holds a ticket until its turn comes, its patience ends or NHTSA asks for a pause.
+func (c *caller) wait() (*gate.Lease, *gate.Refusal, error) {
+	ctx, cancel := context.WithTimeout(c.ctx, max(0, c.left())+acquireBudget)
 	defer cancel()
-	_, _, _ = s.update(ctx, free(gate.Free{ID: r.ID, Place: r.Key.Place(), Batch: r.Key.Route == gate.Batch, Episodes: -1}))
+	view, _, err := c.view(ctx, viewAge)
+	for {
+		if err != nil {
+			return nil, nil, c.giveUp(err)
+		}
+		if lease := c.mine(view); lease != nil {
+			return lease, nil, nil
+		}
+		now := gate.MicrosOf(c.Now())
+		w, rest, refusal := view.PlanClaim(now, c.r, c.passed)
+		switch {
+		case refusal != nil:
+			c.leave()
+			return nil, refusal, nil
+		case c.left() <= 0:
+			c.leave()
+			return nil, view.WaitedInVain(now, c.r.ID), nil
+		case rest > 0:
+			c.watch(view, now)
+			if err = sleep(ctx, min(rest+rand.N(rest/8+time.Millisecond), c.left())); err == nil {
+				view, _, err = c.view(ctx, 0)
+			}
+			continue
+		}
+		c.stamp(w.End, now)
+		after, met, failed := c.update(ctx, claim(w))
+		switch {
+		case failed == nil && met == nil:
+			return after.Lease(c.r.ID, c.r.Key, now, w.End), nil, nil
+		case failed == nil:
+			view = *met
+			if lease := c.mine(view); lease != nil {
+				return lease, nil, nil
+			}
+			// Somebody else moved: never try again without a pause.
+			if err = sleep(ctx, retryPause/2+rand.N(retryPause)); err == nil {
+				view, _, err = c.view(ctx, retryPause)
+			}
+		default:
+			view, err = c.look(ctx, failed)
+		}
+	}
+}
+
+// watch notes whose turn it is, and passes those who did not use theirs.
+func (c *caller) watch(view gate.State, now gate.Micros) {
+	heads := view.Heads(now, c.r.ID, c.passed)
+	seen := map[string]time.Time{}
+	for _, id := range heads {
+		since, known := c.heads[id]
+		if !known {
+			since = c.Now()
+		}
+		if c.Now().Sub(since) >= headGrace {
+			c.passed[id] = true
+			continue
+		}
+		seen[id] = since
+	}
+	c.heads = seen
+}
+
+// look finds out, with a consistent read, what became of a write whose answer did not come; err is that write's.
+func (c *caller) look(ctx context.Context, err error) (gate.State, error) {
+	kind, unknown := classify(c.ctx, err)
+	c.doubt = c.doubt || unknown
+	if !worthRetrying(kind) || ctx.Err() != nil {
+		return gate.State{}, err
+	}
+	return c.read(ctx, true)
+}
+
+func (c *caller) stamp(end gate.Millis, now gate.Micros) {
+	if _, sent := c.stamped[end]; !sent {
+		c.stamped[end] = now
+	}
+}
+
+// mine is the caller's lease if the state has one that it asked for: an answer was lost, or the SDK asked twice.
+func (c *caller) mine(view gate.State) *gate.Lease {
+	end, there := view.Leases[c.r.ID]
+	stamp, sent := c.stamped[end]
+	if !there || !sent {
+		return nil
+	}
+	return view.Lease(c.r.ID, c.r.Key, stamp, end)
+}
+
+// giveUp is an error on the way in or in the line; whatever may have been taken is given back first.
+func (c *caller) giveUp(err error) error {
+	if _, unknown := classify(c.ctx, err); unknown || c.doubt {
+		c.leave()
+	}
+	return c.fail(c.ctx, "acquire", err)
+}
+
+// leave gives back ticket or lease, whichever there is, in a short time of its own. What it cannot reach expires.
+func (c *caller) leave() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), cleanupBudget)
+	defer cancel()
+	view, _, err := c.view(ctx, 0)
+	for range maxAttempts {
+		if err != nil {
+			return
+		}
+		var x *expression
+		if w, queued := view.PlanCancel(c.r.ID, c.r.Key); queued {
+			x = cancelTicket(w)
+		} else {
+			// Also when no lease is seen: an admission may land after the look.
+			x = free(gate.Free{ID: c.r.ID, Place: c.r.Key.Place(), Batch: c.r.Key.Route == gate.Batch, Episodes: -1})
+		}
+		var met *gate.State
+		if _, met, err = c.update(ctx, x); err == nil && met == nil {
+			return
+		} else if err == nil {
+			if _, queued := met.Tickets[c.r.ID]; !queued {
+				if _, leased := met.Leases[c.r.ID]; !leased {
+					return
+				}
+			}
+			view = *met
+		}
+	}
+}
+
+func (s *Store) quietFor() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calm.Sub(s.Now())
+}
+
+// went notes how the last way in went.
+func (s *Store) went(well bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if well {
+		s.quiet = s.quiet * 3 / 4
+		return
+	}
+	s.quiet = min(max(2*s.quiet, leastQuiet), mostQuiet)
+	s.calm = s.Now().Add(s.quiet)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
 }
 
 // Release gives a lease back with what its call taught, in a context of its own: the caller's may have ended. ErrStale: the lease had been reclaimed, and

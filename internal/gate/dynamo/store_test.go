@@ -175,7 +175,7 @@ func TestEnvoyRatelimit427_RefusedLeavesEveryByteAndWritesNothing(t *testing.T) 
 		func(st gate.State) gate.State { st.Hold, st.Reason = noon.Millis()+5000, gate.HoldThrottled; return st },
 	} {
 		st, _ := decode(before)
-		put(s, refused(st), false)
+		put(s, refused(st))
 		s.seenAt = time.Time{}
 		want := stored(t, s)
 		l, refusal, err := s.Acquire(context.Background(), gate.Request{Key: alice})
@@ -521,7 +521,7 @@ func TestAPauseThatCouldNotBeWrittenIsObeyedAndWrittenLater(t *testing.T) {
 		},
 		"the lease was reclaimed": func(t *testing.T, s *Store, w *wire, l *gate.Lease) {
 			st := state(t, s)
-			put(s, gate.Free{ID: l.ID, Place: l.Key.Place(), Episodes: -1}.Apply(st), false)
+			put(s, gate.Free{ID: l.ID, Place: l.Key.Place(), Episodes: -1}.Apply(st))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,0 +1,257 @@
+package dynamo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"vingate/internal/gate"
+)
+
+// lined is a store on a real gate with the real clock.
+func lined(t *testing.T, w *wire, change func(*gate.Knobs)) *Store {
+	t.Helper()
+	s := newStore(t, w)
+	s.Now = time.Now
+	k := testKnobs()
+	change(&k)
+	if err := s.Init(context.Background(), k, FullBucket); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// beside is another instance on the same gate.
+func beside(s *Store) *Store {
+	c := s.Config
+	n := gates.Add(1)
+	var ids atomic.Int64
+	c.NewID = func() string { return fmt.Sprintf("%03d-%04d", n, ids.Add(1)) }
+	return New(c)
+}
+
+type got struct {
+	tenant  string
+	lease   *gate.Lease
+	refusal *gate.Refusal
+	err     error
+}
+
+func ask(s *Store, tenant string, patience time.Duration) got {
+	l, r, err := s.Acquire(context.Background(), gate.Request{Key: gate.Key{Route: gate.Interactive, Tenant: tenant}, Patience: patience, BulkheadWait: 2 * time.Second})
+	return got{tenant, l, r, err}
+}
+
+func TestAWaiterIsServedWhenASlotComesFree(t *testing.T) {
+	s := lined(t, nil, func(k *gate.Knobs) { k.MaxInFlight = 1 })
+	first := ask(s, "alice", 0)
+	if first.lease == nil {
+		t.Fatalf("%+v", first)
+	}
+	served := make(chan got)
+	go func() { served <- ask(beside(s), "bob", 10*time.Second) }()
+	waitFor(t, s, func(st gate.State) bool { return len(st.Tickets) == 1 })
+	if r := ask(beside(s), "carol", 0); r.refusal == nil || r.refusal.Cause != gate.QueueFull {
+		t.Errorf("a newcomer beside a waiter: %+v", r)
+	}
+	if err := s.Release(context.Background(), first.lease, gate.Outcome{Kind: gate.Succeeded, Took: 50 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-served; r.lease == nil {
+		t.Fatalf("%+v %v", r.refusal, r.err)
+	}
+	if st := state(t, s); len(st.Tickets) != 0 || len(st.Flows) != 0 || len(st.Leases) != 1 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// waitFor polls the gate; no test sleeps for luck.
+func waitFor(t *testing.T, s *Store, ok func(gate.State) bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(state(t, s)); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("it does not come to that: %+v", state(t, s))
+		}
+	}
+}
+
+func TestPatienceEndsByItselfAndLeavesNothing(t *testing.T) {
+	s := lined(t, nil, func(k *gate.Knobs) { k.MaxInFlight = 1 })
+	ask(s, "alice", 0)
+	before := stored(t, s)
+	start := time.Now()
+	r := ask(s, "bob", 1200*time.Millisecond) // one grant a second is expected, so it may hope
+	if r.refusal == nil || r.refusal.Cause != gate.NoSlot || r.refusal.Waited < 1200*time.Millisecond || r.refusal.RetryAfter < time.Second {
+		t.Fatalf("%+v %v", r.refusal, r.err)
+	}
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("waited %v", took)
+	}
+	if !reflect.DeepEqual(stored(t, s), before) {
+		t.Error("the gate is not as it was")
+	}
+}
+
+func TestACallerWhoLeavesTheLineLeavesNothing(t *testing.T) {
+	s := lined(t, nil, func(k *gate.Knobs) { k.MaxInFlight = 1 })
+	ask(s, "alice", 0)
+	before := stored(t, s)
+	ctx, cancel := context.WithCancel(context.Background())
+	left := make(chan error)
+	go func() {
+		_, _, err := beside(s).Acquire(ctx, gate.Request{Key: alice, Patience: 20 * time.Second})
+		left <- err
+	}()
+	waitFor(t, s, func(st gate.State) bool { return len(st.Tickets) == 1 })
+	cancel()
+	var e *Error
+	if err := <-left; !errors.As(err, &e) || e.Kind != KindCanceled {
+		t.Errorf("%v", err)
+	}
+	if !reflect.DeepEqual(stored(t, s), before) {
+		t.Error("the gate is not as it was")
+	}
+}
+
+func TestAHoldEndsTheWait(t *testing.T) {
+	s := lined(t, nil, func(k *gate.Knobs) { k.MaxInFlight = 1 })
+	first := ask(s, "alice", 0)
+	waiter := make(chan got)
+	go func() { waiter <- ask(beside(s), "bob", 20*time.Second) }()
+	waitFor(t, s, func(st gate.State) bool { return len(st.Tickets) == 1 })
+	if err := s.Release(context.Background(), first.lease, gate.Outcome{Kind: gate.Throttled, RetryAfter: time.Minute}); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-waiter; r.refusal == nil || r.refusal.Cause != gate.Held || r.refusal.RetryAfter < 50*time.Second {
+		t.Errorf("%+v %v", r.refusal, r.err)
+	}
+	if st := state(t, s); len(st.Tickets) != 0 || len(st.Places) != 0 {
+		t.Errorf("left: %+v", st)
+	}
+}
+
+// A full bulkhead is waited for outside the line; its refusal says whose it is.
+func TestAFullBulkheadWaitsAtItsOwnDoor(t *testing.T) {
+	s := lined(t, nil, func(k *gate.Knobs) { k.BulkheadInteractive = 1 })
+	first := ask(s, "alice", 0)
+	start := time.Now()
+	l, r, err := s.Acquire(context.Background(), gate.Request{Key: alice, Patience: 5 * time.Second, BulkheadWait: 300 * time.Millisecond})
+	if l != nil || err != nil || r.Cause != gate.BulkheadFull || r.Waited < 300*time.Millisecond || time.Since(start) > 10*time.Second {
+		t.Fatalf("%+v %v", r, err)
+	}
+	if other := ask(s, "bob", 0); other.lease == nil {
+		t.Errorf("bob: %+v", other.refusal)
+	}
+	second := make(chan got)
+	go func() { second <- ask(s, "alice", 10*time.Second) }()
+	if err := s.Release(context.Background(), first.lease, gate.Outcome{Kind: gate.Succeeded}); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-second; r.lease == nil {
+		t.Errorf("after the place came back: %+v %v", r.refusal, r.err)
+	}
+}
+
+// kinesis-client#777 for tickets and claims: whatever answer is lost, one lease for one token.
+func TestKinesisClient777_LostAnswersInTheLine(t *testing.T) {
+	for lost := range 6 {
+		w := &wire{}
+		s := lined(t, w, func(k *gate.Knobs) { k.MaxInFlight = 1 })
+		first := ask(s, "alice", 0)
+		other := beside(s) // its answers are not lost
+		other.Client = realClient
+		base := w.count("UpdateItem")
+		w.script = func(op string, n int) fault {
+			return fault{lost: op == "UpdateItem" && n == base+1+lost || op == "GetItem" && n%3 == 0 && lost > 2}
+		}
+		served := make(chan got)
+		go func() { served <- ask(s, "bob", 20*time.Second) }()
+		waitFor(t, s, func(st gate.State) bool { return len(st.Tickets) == 1 })
+		before := state(t, s)
+		if err := other.Release(context.Background(), first.lease, gate.Outcome{Kind: gate.Succeeded, Took: 10 * time.Millisecond}); err != nil {
+			t.Fatal(err)
+		}
+		r := <-served
+		if r.lease == nil {
+			t.Fatalf("%d: %+v %v", lost, r.refusal, r.err)
+		}
+		st := state(t, s)
+		if len(st.Leases) != 1 || len(st.Tickets) != 0 || st.Leases[r.lease.ID].Time() != r.lease.End {
+			t.Errorf("%d: %+v", lost, st)
+		}
+		bucket := st.Knobs.Bucket()
+		if spent := int64(st.TAT - before.TAT); spent < bucket.T || st.TAT > gate.MicrosOf(time.Now())+gate.Micros(2*bucket.T) {
+			t.Errorf("%d: tat moved by %d us", lost, spent)
+		}
+	}
+}
+
+// The founding scenario (a): 2 slots, 2 places in the line, 50 ms of patience, calls of 80 ms, five callers at once.
+func TestFiveAtOnceOnTwoSlots(t *testing.T) {
+	s := lined(t, nil, func(k *gate.Knobs) { k.MaxInFlight, k.MaxQueued = 2, 2 })
+	var calls, peak, served, refused atomic.Int64
+	var wg sync.WaitGroup
+	for i := range 5 {
+		in := beside(s)
+		wg.Go(func() {
+			r := ask(in, fmt.Sprint("tenant", i), 50*time.Millisecond)
+			switch {
+			case r.lease != nil:
+				n := calls.Add(1)
+				for p := peak.Load(); n > p && !peak.CompareAndSwap(p, n); p = peak.Load() {
+				}
+				time.Sleep(80 * time.Millisecond)
+				calls.Add(-1)
+				served.Add(1)
+				if err := in.Release(context.Background(), r.lease, gate.Outcome{Kind: gate.Succeeded, Took: 80 * time.Millisecond}); err != nil {
+					t.Error(err)
+				}
+			case r.refusal != nil && (r.refusal.Cause == gate.QueueFull || r.refusal.Cause == gate.NoSlot):
+				refused.Add(1)
+			default:
+				t.Errorf("%+v %v", r.refusal, r.err)
+			}
+		})
+	}
+	wg.Wait()
+	if served.Load() < 2 || refused.Load() < 1 || peak.Load() > 2 {
+		t.Errorf("%d served, %d refused, %d at once", served.Load(), refused.Load(), peak.Load())
+	}
+}
+
+// The founding scenario (b): A pastes forty, B looks one up a moment later.
+func TestOneLookupIsNotBehindAPasteOfForty(t *testing.T) {
+	s := lined(t, nil, func(k *gate.Knobs) { k.MaxInFlight, k.RatePerSecond, k.Burst, k.BulkheadInteractive = 2, 100, 400, 64 })
+	paste, single := beside(s), beside(s)
+	var wg sync.WaitGroup
+	var granted atomic.Int64
+	serve := func(in *Store, r got) {
+		if r.lease != nil {
+			granted.Add(1)
+			time.Sleep(20 * time.Millisecond)
+			if err := in.Release(context.Background(), r.lease, gate.Outcome{Kind: gate.Succeeded, Took: 20 * time.Millisecond}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	for range 40 {
+		wg.Go(func() { serve(paste, ask(paste, "A", 20*time.Second)) })
+	}
+	waitFor(t, s, func(st gate.State) bool { return len(st.Tickets) >= 4 })
+	before := granted.Load()
+	b := ask(single, "B", 20*time.Second)
+	between := granted.Load() - before
+	serve(single, b)
+	wg.Wait()
+	if b.lease == nil || between > 6 { // one ahead of it, two under way, and what this machine is late by
+		t.Errorf("B: %+v after %d grants to A", b.refusal, between)
+	}
+	if granted.Load() < 9 {
+		t.Errorf("only %d of A's were served", granted.Load())
+	}
+}
