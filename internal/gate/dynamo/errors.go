@@ -39,7 +39,7 @@ func (e *Error) Error() string {
 	case KindMissingTable:
 		hint = "; create the tables with `vingate tables create`"
 	case KindMissingGate:
-		hint = "; the table has no gate: `vingate tables create` makes one on new tables only"
+		hint = "; the table has no gate: `vingate tables create` makes one with new tables, `vingate gate init` on old ones"
 	case KindDenied:
 		hint = "; the role needs GetItem and UpdateItem on the coordination table"
 	}

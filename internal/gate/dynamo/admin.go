@@ -1,0 +1,219 @@
+package dynamo
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"vingate/internal/gate"
+)
+
+// attrBeneath keeps the hold that an operator's covers: M, with attrHold and attrReason. It is absent otherwise, and no part of the state.
+const attrBeneath = "o"
+
+// ErrChanged says that somebody else changed the knobs or the operator's hold meanwhile. Nothing was written.
+var ErrChanged = errors.New("somebody else changed the gate meanwhile")
+
+// ErrNothingToDo says that the gate is already as it was asked to be, or may not be changed that way. Nothing was written.
+var ErrNothingToDo = errors.New("there is nothing to change")
+
+// Inspection is a gate as an operator may see it.
+type Inspection struct {
+	State   gate.State
+	Beneath gate.Hold     // covered by an operator's hold
+	At      time.Time     // on this machine's clock
+	Ahead   time.Duration // of this machine's clock, at the least, as far as whole seconds tell; negative when it is behind
+}
+
+// Budgets of an operator's calls: his machine may be far away.
+const (
+	adminAttempt = gate.TuneAttempt
+	adminTries   = 20
+)
+
+// Inspect reads the gate, strongly consistent. The error is an *Error.
+func (s *Store) Inspect(ctx context.Context) (Inspection, error) {
+	sent := s.Now().Round(0)
+	out, err := s.Client.GetItem(ctx, &dynamodb.GetItemInput{
+		TableName: aws.String(s.Table), Key: item{attrKey: text(s.pk)}, ConsistentRead: aws.Bool(true),
+	})
+	if err == nil && out.Item == nil {
+		err = errNoGate
+	}
+	if err != nil {
+		return Inspection{}, s.fail(ctx, "read", err)
+	}
+	i := Inspection{At: s.Now().Round(0)}
+	if i.State, i.Beneath, err = inspect(out.Item); err != nil {
+		return Inspection{}, s.fail(ctx, "read", err)
+	}
+	if server, ok := awsmiddleware.GetServerTime(out.ResultMetadata); ok {
+		// The answer was stamped between sent and At, within the second that begins at server.
+		if least := sent.Sub(server.Add(time.Second)); least > 0 {
+			i.Ahead = least
+		} else if most := i.At.Sub(server); most < 0 {
+			i.Ahead = most
+		}
+	}
+	return i, nil
+}
+
+func inspect(it item) (gate.State, gate.Hold, error) {
+	state, err := decode(it)
+	if err != nil {
+		return state, gate.Hold{}, &Error{Op: "read", Kind: KindInvalid, Err: err}
+	}
+	if _, there := it[attrBeneath]; !there {
+		return state, gate.Hold{}, nil
+	}
+	d := decoder{it: it}
+	d.it = d.children(attrBeneath)
+	beneath := gate.Hold{Until: gate.Millis(d.number(attrHold)), Reason: gate.HoldReason(d.text(attrReason))}
+	if err := errors.Join(d.errs...); err != nil {
+		return state, gate.Hold{}, &Error{Op: "read", Kind: KindInvalid, Err: err}
+	}
+	return state, beneath, nil
+}
+
+// Tune puts knobs into force in the place of those of a version, and returns the state after it. ErrChanged: that version is not in force any more.
+func (s *Store) Tune(ctx context.Context, version int, k gate.Knobs) (gate.State, error) {
+	if faults := k.Validate(); len(faults) > 0 {
+		return gate.State{}, &Error{Op: "set", Kind: KindInvalid, Err: errors.New(faults[0].String())}
+	}
+	return s.change(ctx, "set", func(state gate.State, _ gate.Hold, now gate.Micros) (*expression, gate.Write, error) {
+		w := state.PlanTune(now, k)
+		if w.From != version {
+			return nil, nil, ErrChanged
+		}
+		return tune(w), w, nil
+	})
+}
+
+// Pause holds the gate for d and returns the state after it. ErrNothingToDo: another hold lasts longer.
+func (s *Store) Pause(ctx context.Context, d time.Duration) (gate.State, error) {
+	return s.change(ctx, "hold", func(state gate.State, beneath gate.Hold, now gate.Micros) (*expression, gate.Write, error) {
+		w, ok := state.PlanPause(now, d, beneath)
+		if !ok {
+			return nil, nil, ErrNothingToDo
+		}
+		return hold(w), w, nil
+	})
+}
+
+// Lift ends the operator's hold, with force any hold, and returns the state after it. ErrNothingToDo: there is none that it may end.
+func (s *Store) Lift(ctx context.Context, force bool) (gate.State, error) {
+	return s.change(ctx, "clear", func(state gate.State, beneath gate.Hold, now gate.Micros) (*expression, gate.Write, error) {
+		w, ok := state.PlanLift(now, beneath, force)
+		if !ok {
+			return nil, nil, ErrNothingToDo
+		}
+		return hold(w), w, nil
+	})
+}
+
+type planner func(gate.State, gate.Hold, gate.Micros) (*expression, gate.Write, error)
+
+// change plans on the gate as it is and writes, anew on what it met while admissions and releases come between. The state that a write of an
+// unknown outcome would have left tells whether it was applied.
+func (s *Store) change(ctx context.Context, op string, plan planner) (gate.State, error) {
+	i, err := s.Inspect(ctx)
+	if err != nil {
+		return gate.State{}, err
+	}
+	state, beneath := i.State, i.Beneath
+	var doubtful gate.Write // sent, and perhaps applied
+	var on gate.State       // what it was planned on
+	last := error(&Error{Op: op, Kind: KindContended, Err: errors.New("the gate changed under every attempt")})
+	for range adminTries {
+		if doubtful != nil && state.Version == on.Version+1 && sameSettings(state, doubtful.Apply(on)) {
+			return state, nil
+		}
+		x, w, err := plan(state, beneath, gate.MicrosOf(s.Now()))
+		if err != nil {
+			return gate.State{}, &Error{Op: op, Kind: KindContended, Err: err}
+		}
+		after, met, err := s.send(ctx, x)
+		switch {
+		case err == nil && met == nil:
+			return after, nil
+		case err == nil:
+			if state, beneath, err = inspect(met); err != nil {
+				return gate.State{}, s.fail(ctx, op, err)
+			}
+			continue
+		}
+		last = s.fail(ctx, op, err)
+		kind, unknown := classify(ctx, err)
+		if unknown {
+			doubtful, on = w, state
+		}
+		if !worthRetrying(kind) || ctx.Err() != nil {
+			return gate.State{}, last
+		}
+		if i, err = s.Inspect(ctx); err != nil {
+			return gate.State{}, err
+		}
+		state, beneath = i.State, i.Beneath
+	}
+	return gate.State{}, last
+}
+
+// sameSettings says whether two states agree in what an operator sets.
+func sameSettings(a, b gate.State) bool {
+	return a.Version == b.Version && a.Knobs == b.Knobs && a.Hold == b.Hold && a.Reason == b.Reason
+}
+
+// send sends one write once. When its condition failed, met is the item it met.
+func (s *Store) send(ctx context.Context, x *expression) (after gate.State, met item, err error) {
+	ctx, cancel := context.WithTimeout(ctx, adminAttempt)
+	defer cancel()
+	in := x.input(s.Table, s.pk)
+	if len(in.ExpressionAttributeNames) == 0 {
+		in.ExpressionAttributeNames = nil // an empty map is an error
+	}
+	out, err := s.Client.UpdateItem(ctx, in, once)
+	var failed *types.ConditionalCheckFailedException
+	switch {
+	case errors.As(err, &failed) && failed.Item == nil:
+		return after, nil, errNoGate
+	case errors.As(err, &failed):
+		return after, failed.Item, nil
+	case err != nil:
+		return after, nil, err
+	}
+	after, _, err = inspect(out.Attributes)
+	return after, nil, err
+}
+
+// tune is gate.Tune as an expression.
+func tune(w gate.Tune) *expression {
+	x := newExpression()
+	x.when("e = %s", x.value(":e", number(w.From)))
+	x.when("L = %s", x.value(":L", number(w.SeenLimit)))
+	x.set = append(x.set, "e = "+x.value(":next", number(w.From+1)), "k = "+x.value(":k", text(w.Knobs.Pack())), "L = "+x.value(":limit", number(w.Limit)))
+	if w.TAT != 0 {
+		x.when("t = %s", x.value(":t", number(w.SeenTAT)))
+		x.set = append(x.set, "t = "+x.value(":tat", number(w.TAT)))
+	}
+	return x
+}
+
+// hold is gate.Pause as an expression.
+func hold(w gate.Pause) *expression {
+	x := newExpression()
+	x.when("e = %s", x.value(":e", number(w.From)))
+	x.when("h = %s", x.value(":seen", number(w.Seen)))
+	x.set = append(x.set, "e = "+x.value(":next", number(w.From+1)), "h = "+x.value(":h", number(w.Hold)), "r = "+x.value(":r", text(w.Reason)))
+	if w.Beneath == (gate.Hold{}) {
+		x.remove = append(x.remove, attrBeneath)
+	} else {
+		x.set = append(x.set, attrBeneath+" = "+x.value(":o", &types.AttributeValueMemberM{Value: item{
+			attrHold: number(w.Beneath.Until), attrReason: text(w.Beneath.Reason)}}))
+	}
+	return x
+}

@@ -1,0 +1,256 @@
+package dynamo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"vingate/internal/gate"
+)
+
+// arbitraryChange is any write an operator can plan on a state, nil when the draw gives none.
+func arbitraryChange(t *rapid.T, seen gate.State) (gate.Write, *expression) {
+	beneath := gate.Hold{}
+	if rapid.Bool().Draw(t, "beneath") {
+		beneath = gate.Hold{Until: noon.Millis() + 30_000, Reason: gate.HoldThrottled}
+	}
+	switch rapid.SampledFrom([]string{"tune", "pause", "lift"}).Draw(t, "change") {
+	case "tune":
+		k := seen.Knobs
+		k.MaxInFlight = rapid.IntRange(1, 6).Draw(t, "MaxInFlight")
+		k.RatePerSecond = rapid.SampledFrom([]float64{20, 20, 5, 18.5}).Draw(t, "rate")
+		k.MaxQueued = rapid.IntRange(0, 30).Draw(t, "MaxQueued")
+		w := seen.PlanTune(noon, k)
+		return w, tune(w)
+	case "pause":
+		if w, ok := seen.PlanPause(noon, time.Duration(rapid.IntRange(1, 90).Draw(t, "for"))*time.Second, beneath); ok {
+			return w, hold(w)
+		}
+	case "lift":
+		if w, ok := seen.PlanLift(noon, beneath, rapid.Bool().Draw(t, "force")); ok {
+			return w, hold(w)
+		}
+	}
+	return nil, nil
+}
+
+// What an operator writes, too, is applied by DynamoDB exactly if the core says it holds, and leaves exactly the state the core says.
+func TestEveryChangeMeansTheSameInTheCoreAndInTheStore(t *testing.T) {
+	store := newStore(t, nil)
+	applied, failed := map[string]int{}, map[string]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		state := arbitrary(t)
+		if rapid.Bool().Draw(t, "held") {
+			state.Hold = noon.Millis() + gate.Millis(rapid.SampledFrom([]int{0, 1, 60_000}).Draw(t, "until"))
+			state.Reason = rapid.SampledFrom([]gate.HoldReason{gate.HoldOperator, gate.HoldThrottled, gate.HoldStarting}).Draw(t, "reason")
+		}
+		seen := state
+		switch rapid.IntRange(0, 4).Draw(t, "moved on") {
+		case 0:
+			seen = arbitrary(t)
+		case 1, 2:
+			if w, _ := arbitraryWrite(t, state, "between"); w != nil && w.Holds(state) {
+				state = w.Apply(state)
+			}
+		case 3:
+			if w, _ := arbitraryChange(t, state); w != nil && w.Holds(state) {
+				state = w.Apply(state)
+			}
+		}
+		w, x := arbitraryChange(t, seen)
+		if w == nil {
+			t.Skip("nothing to write")
+		}
+		put(store, state)
+		after, item, err := store.send(context.Background(), x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kind := fmt.Sprintf("%T", w)
+		if holds := w.Holds(state); holds != (item == nil) {
+			t.Fatalf("the core says %v, DynamoDB says %v\n%+v\non %+v", holds, item == nil, w, state)
+		}
+		want := w.Apply(state)
+		if item != nil {
+			failed[kind]++
+			want = state
+			if after, err = decode(item); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			applied[kind]++
+		}
+		if !reflect.DeepEqual(normal(after), normal(want)) {
+			t.Fatalf("DynamoDB has\n%+v, the core\n%+v\nafter %+v", after, want, w)
+		}
+	})
+	for _, kind := range []string{"gate.Tune", "gate.Pause"} {
+		if !testing.Short() && (applied[kind] < 5 || failed[kind] < 2) {
+			t.Errorf("%s: %d applied and %d failed: this shows little", kind, applied[kind], failed[kind])
+		}
+	}
+}
+
+func inspected(t testing.TB, s *Store) Inspection {
+	t.Helper()
+	i, err := s.Inspect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+func TestAnOperatorsHoldWorksOnEveryInstanceAndComesOffAgain(t *testing.T) {
+	s := initialised(t, nil)
+	other := New(s.Config)
+	mustAcquire(t, other, alice)
+	throttled := state(t, s)
+	throttled.Hold, throttled.Reason = noon.Millis()+20_000, gate.HoldThrottled
+	put(s, throttled)
+
+	held, err := s.Pause(t.Context(), time.Minute)
+	if err != nil || held.Reason != gate.HoldOperator || held.Version != 2 {
+		t.Fatalf("%+v, %v", held, err)
+	}
+	if i := inspected(t, s); i.State.Hold != noon.Millis()+61_000 || i.Beneath != (gate.Hold{Until: noon.Millis() + 20_000, Reason: gate.HoldThrottled}) {
+		t.Errorf("%+v", i)
+	}
+	// An instance with an old view plans for nothing: its write meets another version.
+	if l, refusal, err := other.Acquire(t.Context(), gate.Request{Key: alice}); l != nil || err != nil || refusal.Hold != gate.HoldOperator {
+		t.Errorf("%+v, %+v, %v", l, refusal, err)
+	}
+	if _, err := s.Pause(t.Context(), 30*time.Second); err != nil {
+		t.Errorf("changed for a shorter one: %v", err)
+	}
+	left, err := s.Lift(t.Context(), false)
+	if err != nil || left.InForce(noon) != (gate.Hold{Until: noon.Millis() + 20_000, Reason: gate.HoldThrottled}) {
+		t.Errorf("%+v, %v", left, err)
+	}
+	if i := inspected(t, s); i.Beneath != (gate.Hold{}) || len(i.State.Leases) != 1 {
+		t.Errorf("%+v", i)
+	}
+	before := stored(t, s)
+	for name, do := range map[string]func() error{
+		"lifting what NHTSA asked for": func() error { _, err := s.Lift(t.Context(), false); return err },
+		"a hold within a longer one":   func() error { _, err := s.Pause(t.Context(), time.Second); return err },
+	} {
+		if err := do(); !errors.Is(err, ErrNothingToDo) || !reflect.DeepEqual(stored(t, s), before) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if left, err := s.Lift(t.Context(), true); err != nil || left.Hold != 0 {
+		t.Errorf("by force: %+v, %v", left, err)
+	}
+	mustAcquire(t, New(s.Config), alice)
+}
+
+func TestKnobsAreChangedOnceAndOnlyThoseThatWereSeen(t *testing.T) {
+	s := initialised(t, nil)
+	mustAcquire(t, s, alice)
+	k := testKnobs()
+	k.MaxInFlight, k.RatePerSecond = 6, 10
+	after, err := s.Tune(t.Context(), 1, k)
+	if err != nil || after.Version != 2 || after.Limit != 6 || after.Knobs != k || len(after.Leases) != 1 {
+		t.Fatalf("%+v, %v", after, err)
+	}
+	if got := state(t, s); !reflect.DeepEqual(normal(got), normal(after)) {
+		t.Errorf("stored is %+v, told was %+v", got, after)
+	}
+	before := stored(t, s)
+	k.MaxInFlight = 8
+	if _, err := s.Tune(t.Context(), 1, k); !errors.Is(err, ErrChanged) || !reflect.DeepEqual(stored(t, s), before) {
+		t.Errorf("on a version that is over: %v", err)
+	}
+	k.MaxInFlight = 0
+	if _, err := s.Tune(t.Context(), 2, k); err == nil || !strings.Contains(err.Error(), "MAX_IN_FLIGHT") || !reflect.DeepEqual(stored(t, s), before) {
+		t.Errorf("with a fault: %v", err)
+	}
+	var e *Error
+	if _, err := newStore(t, nil).Tune(t.Context(), 1, testKnobs()); !errors.As(err, &e) || e.Kind != KindMissingGate {
+		t.Errorf("without a gate: %v", err)
+	}
+}
+
+// A gate in use never stands still: the rate, whose change depends on it, is changed all the same, and no slot gets lost by it.
+func TestKnobsAreChangedUnderLoad(t *testing.T) {
+	s := initialised(t, nil)
+	s.Now = time.Now
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			other := New(s.Config)
+			for ctx.Err() == nil {
+				if l, _, _ := other.Acquire(context.Background(), gate.Request{Key: alice}); l != nil {
+					if err := other.Release(context.Background(), l, gate.Outcome{Kind: gate.Succeeded}); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	k := testKnobs()
+	for n := range 6 {
+		k.RatePerSecond = 10 + float64(n)
+		after, err := s.Tune(t.Context(), n+1, k)
+		if err != nil || after.Knobs != k {
+			t.Errorf("change %d: %v", n, err)
+		}
+	}
+	stop()
+	wg.Wait()
+	if st := state(t, s); st.Version != 7 || len(st.Leases) != 0 || len(st.Places) != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+func TestALostAnswerOfAChangeIsNoError(t *testing.T) {
+	for name, f := range map[string]fault{"connection lost": {lost: true}, "timed out": {hang: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for op, do := range map[string]func(*Store) (gate.State, error){
+				"set": func(s *Store) (gate.State, error) {
+					k := testKnobs()
+					k.MaxInFlight = 2
+					return s.Tune(t.Context(), 1, k)
+				},
+				"hold": func(s *Store) (gate.State, error) { return s.Pause(t.Context(), time.Minute) },
+			} {
+				w := &wire{}
+				s := initialised(t, w)
+				w.script = func(op string, n int) fault {
+					if op == "UpdateItem" && n == 1 {
+						return f
+					}
+					return fault{}
+				}
+				after, err := do(s)
+				if err != nil || after.Version != 2 || !reflect.DeepEqual(normal(after), normal(state(t, s))) {
+					t.Errorf("%s: %+v, %v", op, after, err)
+				}
+				if n := w.count("UpdateItem"); n != 1 {
+					t.Errorf("%s: written %d times", op, n)
+				}
+			}
+		})
+	}
+}
+
+// A hold by a clock that is off would be too long or none at all.
+func TestInspectSaysWhenThisMachinesClockIsOff(t *testing.T) {
+	s := initialised(t, nil)
+	for _, off := range []time.Duration{0, 5 * time.Second, -5 * time.Second, 90 * time.Second, -time.Hour} {
+		s.Now = func() time.Time { return time.Now().Add(off) }
+		i := inspected(t, s)
+		if i.Ahead < off-2*time.Second || i.Ahead > off+2*time.Second {
+			t.Errorf("off by %v: said to be %v", off, i.Ahead)
+		}
+	}
+}
