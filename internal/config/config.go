@@ -5,12 +5,12 @@ package config
 
 import (
 	"fmt"
-	"net/url"
 	"regexp"
 	"strings"
 	"time"
 
 	"vingate/internal/gate"
+	"vingate/internal/vpic"
 )
 
 // Gate is what tools need that make, show or change the shared budget.
@@ -170,8 +170,12 @@ func LoadGate(getenv func(string) string) (Gate, error) {
 // longestRequest is one second below API Gateway's cap for an HTTP API with room for the answer.
 const longestRequest = 29 * time.Second
 
-// AfterCall is kept free of REQUEST_DEADLINE after the upstream call, for the release and the store.
-const AfterCall = time.Second
+// AfterCall is kept free of REQUEST_DEADLINE after the upstream call: the release takes up to 1 s, and then storing the
+// answer, or looking at the pause that a failure began, takes up to 700 ms.
+const AfterCall = 2 * time.Second
+
+// beforeCall is kept free in front of it for the stored answer and the admission, when nobody has to wait.
+const beforeCall = time.Second
 
 // piecesInFullBatch: a batch call carries up to 50 VINs and costs BATCH_TOKEN_COST for every 10 begun.
 const piecesInFullBatch = 5
@@ -224,24 +228,48 @@ func (r *reader) together(c Config) {
 		if c.MaxWaitBatch > longest {
 			longest, name = c.MaxWaitBatch, maxWaitBatch
 		}
-		if need := longest + c.UpstreamTimeout + AfterCall; c.RequestDeadline < need {
+		need := max(longest, beforeCall) + c.UpstreamTimeout + AfterCall
+		switch {
+		case c.RequestDeadline >= need:
+		case longest > beforeCall:
 			r.fault(requestDeadline,
-				fmt.Sprintf("nobody could wait for the whole of %s: with UPSTREAM_TIMEOUT and %v for the store a request takes up to %v", name, AfterCall, need),
+				fmt.Sprintf("nobody could wait for the whole of %s: with UPSTREAM_TIMEOUT and %v for release and store a request takes up to %v", name, AfterCall, need),
 				"raise it (at most "+longestRequest.String()+") or lower "+name)
+		default:
+			r.fault(requestDeadline,
+				fmt.Sprintf("leaves no time for a call: with %v before UPSTREAM_TIMEOUT and %v after it a request takes up to %v", beforeCall, AfterCall, need),
+				"raise it (at most "+longestRequest.String()+") or lower UPSTREAM_TIMEOUT")
 		}
 	}
 	if r.sound(cacheTTL, cacheSoftTTL) && c.CacheSoftTTL > c.CacheTTL {
 		r.fault(cacheSoftTTL, "is longer than CACHE_TTL ("+c.CacheTTL.String()+")", "lower it")
 	}
-	if full := piecesInFullBatch * c.BatchTokenCost; r.sound(batchTokenCost) {
-		for _, b := range []struct {
-			name  string
-			burst int
-		}{{rateBurst, c.Knobs.Burst}, {tenantBurst, c.Tenant.Burst}, {anonBurst, c.Anon.Burst}} {
-			if r.sound(b.name) && full > b.burst {
-				r.fault(batchTokenCost, fmt.Sprintf("a batch of 50 costs %d tokens and could never be met by %s (%d)", full, b.name, b.burst),
-					"lower it or raise "+b.name)
-			}
+	if r.sound(batchTokenCost) {
+		r.fullBatch(c)
+	}
+}
+
+// fullBatch checks that every bucket can meet the dearest batch.
+func (r *reader) fullBatch(c Config) {
+	full := piecesInFullBatch * c.BatchTokenCost
+	unmet := func(by, burst string, least int) {
+		fix := fmt.Sprintf("raise %s to at least %d", burst, least)
+		if c.BatchTokenCost > 1 {
+			fix = "lower it or " + fix
+		}
+		r.fault(batchTokenCost, fmt.Sprintf("a batch of 50 costs %d tokens and could never be met by %s", full, by), fix)
+	}
+	if k := c.Knobs; r.sound(knobVariables...) && !k.Bucket().Fits(full) {
+		for k.Burst++; !k.Bucket().Fits(full); k.Burst++ { // each token more is one more: a few steps
+		}
+		unmet(fmt.Sprintf("RATE_BURST (%d), of which clocks and delays take their part", c.Knobs.Burst), rateBurst, k.Burst)
+	}
+	for _, b := range []struct {
+		name  string
+		burst int
+	}{{tenantBurst, c.Tenant.Burst}, {anonBurst, c.Anon.Burst}} {
+		if r.sound(b.name) && full > b.burst {
+			unmet(fmt.Sprintf("%s (%d)", b.name, b.burst), b.name, full)
 		}
 	}
 }
@@ -258,20 +286,16 @@ func (r *reader) table(name string) string {
 
 func (r *reader) url(name string) string {
 	v := r.text(name)
-	u, err := url.Parse(v)
-	switch {
-	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		r.fault(name, "is not an absolute http or https URL", "give scheme, host and path, such as https://vpic.nhtsa.dot.gov/api/vehicles")
-	case u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "":
-		r.fault(name, "holds more than scheme, host and path", "leave out user, query and fragment")
+	if err := vpic.CheckBaseURL(v); err != nil {
+		r.fault(name, err.Error(), "give scheme, host and path only"+r.example(name))
 	}
 	return strings.TrimRight(v, "/")
 }
 
 func (r *reader) contact(name string) string {
 	v := r.text(name)
-	if len(v) > 200 || strings.ContainsFunc(v, func(c rune) bool { return c < ' ' || c > '~' }) {
-		r.fault(name, "cannot stand in an HTTP header", "use up to 200 printable ASCII characters: a mail address or a URL")
+	if err := vpic.CheckContact(v); err != nil {
+		r.fault(name, err.Error(), "use a mail address or a URL alone, such as ops@example.org")
 	}
 	return v
 }

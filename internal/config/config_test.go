@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"vingate/internal/gate"
+	"vingate/internal/vpic"
 )
 
 const key = "0123456789abcdef0123456789abcdef"
@@ -119,17 +121,23 @@ func TestAFaultNamesVariableValueAndRemedy(t *testing.T) {
 		{"lease shorter than the skew", []string{leaseTTL, "1s"}, leaseTTL, []string{"LEASE_TTL", "1s is not between"}},
 		{"a call that outlives its lease", []string{upstreamTimeout, "14s", requestDeadline, "28s", maxWaitBatch, "1s"}, upstreamTimeout, []string{`"14s"`, "outlive its lease", "13.25s", "raise LEASE_TTL"}},
 		{"a deadline beyond API Gateway's cap", []string{requestDeadline, "30s"}, requestDeadline, []string{`"30s"`, "1s to 29s"}},
-		{"a deadline below the batch's wait", []string{requestDeadline, "20s"}, requestDeadline, []string{"MAX_WAIT_BATCH", "26s"}},
-		{"a deadline below the single wait", []string{maxWait, "20s"}, requestDeadline, []string{"whole of MAX_WAIT:", "31s"}},
-		{"a relative URL", []string{upstreamURL, "/api/vehicles"}, upstreamURL, []string{"absolute http or https URL"}},
-		{"a URL of another scheme", []string{upstreamURL, "ftp://example.org/api"}, upstreamURL, []string{"absolute http or https URL"}},
-		{"a host without scheme", []string{upstreamURL, "vpic.nhtsa.dot.gov/api"}, upstreamURL, []string{"absolute http or https URL"}},
-		{"a URL with a query", []string{upstreamURL, "https://example.org/api?format=json"}, upstreamURL, []string{"leave out user, query"}},
-		{"a URL with a user", []string{upstreamURL, "https://me:pw@example.org/api"}, upstreamURL, []string{"leave out user, query"}},
+		{"a deadline below the batch's wait", []string{requestDeadline, "20s"}, requestDeadline, []string{"MAX_WAIT_BATCH", "27s"}},
+		{"a deadline below the single wait", []string{maxWait, "20s"}, requestDeadline, []string{"whole of MAX_WAIT:", "32s"}},
+		{"a deadline that leaves no time for a call", []string{requestDeadline, "3s", upstreamTimeout, "1s", maxWait, "0s", maxWaitBatch, "0s"}, requestDeadline, []string{"no time for a call", "4s", "lower UPSTREAM_TIMEOUT"}},
+		{"a relative URL", []string{upstreamURL, "/api/vehicles"}, upstreamURL, []string{"absolute URL", "such as https://"}},
+		{"a URL of another scheme", []string{upstreamURL, "ftp://example.org/api"}, upstreamURL, []string{"https:// or http://"}},
+		{"a host without scheme", []string{upstreamURL, "vpic.nhtsa.dot.gov/api"}, upstreamURL, []string{"https:// or http://"}},
+		{"a URL with a query", []string{upstreamURL, "https://example.org/api?format=json"}, upstreamURL, []string{"without ? or #", "path only"}},
+		{"a URL with an empty fragment", []string{upstreamURL, "https://example.org/api#"}, upstreamURL, []string{"without ? or #"}},
+		{"a URL with a port alone", []string{upstreamURL, "https://:443/api"}, upstreamURL, []string{"names no host"}},
+		{"a URL with a user", []string{upstreamURL, "https://me:pw@example.org/api"}, upstreamURL, []string{"user or a password", "path only"}},
 		{"a contact with a line break", []string{upstreamContact, "me@example.org\r\nX: y"}, upstreamContact, []string{"HTTP header", `\r\n`}},
+		{"a contact with a name", []string{upstreamContact, "An Operator <ops@example.org>"}, upstreamContact, []string{"HTTP header", "alone"}},
 		{"soft after hard", []string{cacheTTL, "1h"}, cacheSoftTTL, []string{`"168h" (default)`, "longer than CACHE_TTL (1h0m0s)"}},
-		{"a batch dearer than the bucket", []string{batchTokenCost, "3"}, batchTokenCost, []string{"15 tokens", "RATE_BURST (10)"}},
-		{"a batch dearer than the tenant's bucket", []string{tenantBurst, "4"}, batchTokenCost, []string{"5 tokens", "TENANT_BURST (4)"}},
+		{"a batch dearer than the bucket", []string{batchTokenCost, "3"}, batchTokenCost, []string{"15 tokens", "RATE_BURST (10)", "lower it or raise RATE_BURST to at least 18"}},
+		{"a batch dearer than what clocks leave of the bucket", []string{rateBurst, "5"}, batchTokenCost, []string{"5 tokens", "RATE_BURST (5)", "clocks", "; raise RATE_BURST to at least 8"}},
+
+		{"a batch dearer than the tenant's bucket", []string{tenantBurst, "4"}, batchTokenCost, []string{"5 tokens", "TENANT_BURST (4)", "; raise TENANT_BURST to at least 5"}},
 		{"one table for two", []string{resultsTable, "vingate-coordination"}, resultsTable, []string{"same table"}},
 		{"a table name with a blank", []string{resultsTable, "my table"}, resultsTable, []string{"DynamoDB table name"}},
 		{"a very long value", []string{resultsTable, strings.Repeat("x", 5000)}, resultsTable, []string{"(5000 bytes)"}},
@@ -228,18 +236,78 @@ func TestProperty_AcceptedMeansConsistent(t *testing.T) {
 		if c.UpstreamTimeout+k.StartGrace+2*k.SkewBound+gate.Margin > k.LeaseTTL {
 			t.Fatalf("a call of %v outlives a lease of %v", c.UpstreamTimeout, k.LeaseTTL)
 		}
-		if c.RequestDeadline > 29*time.Second || max(c.MaxWait, c.MaxWaitBatch)+c.UpstreamTimeout >= c.RequestDeadline {
+		if c.RequestDeadline > 29*time.Second || max(c.MaxWait, c.MaxWaitBatch, time.Second)+c.UpstreamTimeout+AfterCall > c.RequestDeadline {
 			t.Fatalf("deadline %v for waits %v, %v and a call of %v", c.RequestDeadline, c.MaxWait, c.MaxWaitBatch, c.UpstreamTimeout)
 		}
 		if c.CacheSoftTTL > c.CacheTTL || c.CacheSoftTTL <= 0 || c.NegativeTTL <= 0 {
 			t.Fatalf("lives %v %v %v", c.CacheSoftTTL, c.CacheTTL, c.NegativeTTL)
 		}
-		if math.IsNaN(c.Tenant.PerSecond) || c.Tenant.PerSecond <= 0 || 5*c.BatchTokenCost > min(c.Tenant.Burst, c.Anon.Burst, k.Burst) {
+		if math.IsNaN(c.Tenant.PerSecond) || c.Tenant.PerSecond <= 0 || 5*c.BatchTokenCost > min(c.Tenant.Burst, c.Anon.Burst) || !meets(k, 5*c.BatchTokenCost) {
 			t.Fatalf("batch of %d against %+v %+v %d", c.BatchTokenCost, c.Tenant, c.Anon, k.Burst)
 		}
 	})
 	if accepted == 0 {
 		t.Error("no configuration was accepted: the property showed nothing")
+	}
+}
+
+// meets says whether an idle gate with these knobs admits a call of this cost, now or ever: asked of the gate itself.
+func meets(k gate.Knobs, cost int) bool {
+	now := gate.Micros(1e15)
+	_, refusal := gate.NewState(k, now, false).Plan(now, gate.Request{ID: "full", Key: gate.Key{Route: gate.Batch, Tenant: "t"}, Cost: cost})
+	return refusal == nil
+}
+
+// What the message advises is the least that helps.
+func TestTheAdvisedBurstIsTheLeastThatMeetsAFullBatch(t *testing.T) {
+	advised := regexp.MustCompile(`raise RATE_BURST to at least (\d+)`)
+	given := 0
+	rapid.Check(t, func(t *rapid.T) {
+		e := []string{
+			batchTokenCost, strconv.Itoa(rapid.IntRange(1, 20).Draw(t, "cost")), rateBurst, strconv.Itoa(rapid.IntRange(2, 60).Draw(t, "burst")),
+			ratePerSecond, strconv.FormatFloat(rapid.Float64Range(0.1, 50).Draw(t, "rate"), 'g', 4, 64), clockSkewBound, strconv.Itoa(rapid.IntRange(0, 2000).Draw(t, "skew")) + "ms",
+			tenantBurst, "1000", anonBurst, "1000", leaseTTL, "30s",
+		}
+		_, err := Load(env(e...))
+		if err == nil {
+			return
+		}
+		m := advised.FindStringSubmatch(err.Error())
+		if m == nil {
+			return
+		}
+		given++
+		least, _ := strconv.Atoi(m[1])
+		for _, burst := range []int{least, least - 1} {
+			cfg, err := Load(env(append(e, rateBurst, strconv.Itoa(burst))...))
+			if ok := err == nil && meets(cfg.Knobs, 5*cfg.BatchTokenCost); ok != (burst == least) {
+				t.Fatalf("%v with RATE_BURST=%d: %v", e, burst, err)
+			}
+		}
+	})
+	if given == 0 {
+		t.Error("no burst was advised: the property showed nothing")
+	}
+}
+
+// What is accepted here can be called: the client takes it.
+func TestProperty_WhatIsAcceptedTheClientTakes(t *testing.T) {
+	accepted := 0
+	rapid.Check(t, func(t *rapid.T) {
+		anything := rapid.OneOf(rapid.String(), rapid.StringMatching(`(http|https|HTTPS|ftp)?(://|:|//)?[a-z.:@\[\]]{0,8}(:[0-9]{0,6})?(/[a-z%#?/ .]{0,6})?`))
+		url := rapid.OneOf(anything, rapid.StringMatching(`https?://[a-z.]{1,8}(:[0-9]{1,6})?(/[a-z%#?@ .]{0,3})?/?`)).Draw(t, "url")
+		contact := rapid.OneOf(anything, rapid.StringMatching(`[!-~ é]{0,6}`), rapid.StringMatching(`[a-z@.]{150,250}`)).Draw(t, "contact")
+		cfg, err := Load(env(upstreamURL, url, upstreamContact, contact))
+		if err != nil {
+			return
+		}
+		accepted++
+		if _, err := vpic.New(vpic.Config{BaseURL: cfg.UpstreamURL, Timeout: cfg.UpstreamTimeout, Contact: cfg.UpstreamContact}); err != nil {
+			t.Fatalf("%q and %q: %v", url, contact, err)
+		}
+	})
+	if accepted == 0 {
+		t.Error("nothing was accepted: the property showed nothing")
 	}
 }
 

@@ -2,9 +2,10 @@
 //
 // It promises that a decode is NHTSA's own answer for exactly that VIN and model year, live or stored and labelled so;
 // that no call leaves without a lease, or after the lease says it must not start; that a lease is given back before the
-// caller has the answer, whatever happened in between; that the same question asked at the same time costs one call; and
-// that everything else is a *Refusal, which says in plain words whose limit it was and when to come back, and holds
-// nothing about a vehicle.
+// caller it was leased for has the answer, whatever happened in between; that the same question asked at the same time costs
+// one call; and that everything else is a *Refusal, which says in plain words whose limit it was and when to come back, and
+// holds nothing about a vehicle. Whose own time ends is told what it was spent on: while it waits for a place here, that
+// vingate is busy; while the call runs, that NHTSA did not answer in time; once NHTSA has answered, that answer.
 //
 // NHTSA is never asked twice for one request, and a refusal is never tried again here: that is the caller's to decide.
 package decode
@@ -26,6 +27,7 @@ import (
 type Gate interface {
 	// Acquire returns exactly one of a lease, a refusal and an error. An error means that the budget could not be read or written.
 	Acquire(context.Context, gate.Request) (*gate.Lease, *gate.Refusal, error)
+	// Release goes on when its context has ended, and bounds itself within AfterCall.
 	Release(context.Context, *gate.Lease, gate.Outcome) error
 	View(context.Context) (gate.View, error)
 }
@@ -53,7 +55,7 @@ type Config struct {
 
 	UpstreamTimeout time.Duration // of one call
 	RequestDeadline time.Duration // of everything one request does
-	AfterCall       time.Duration // kept free after a call, for the release and the store
+	AfterCall       time.Duration // kept free after a call: at least what the release and then the store, or a look at the gate, take
 
 	Trace Trace
 	Log   *slog.Logger
@@ -115,30 +117,26 @@ const FirstModelYear = 1980
 func LastModelYear(now time.Time) int { return now.UTC().Year() + 2 }
 
 const (
-	// leastCall is the least time worth starting a call with. Most answers take less; with less the call would
-	// only burden NHTSA.
+	// leastCall is the least time worth starting a call with, unless UpstreamTimeout is less. Most answers take less;
+	// with less the call would only burden NHTSA.
 	leastCall = 2 * time.Second
-	// releaseTime bounds the release, which runs in a context of its own.
-	releaseTime = time.Second
 
 	// When to come back, where nobody else says it.
-	retrySoon      = time.Second      // the next token is there by then
-	retryStore     = 2 * time.Second  // a table that comes back is used again within this
-	retryFault     = 5 * time.Second  // the gate's first pause after failures
-	retryThrottled = 30 * time.Second // the gate's first pause after a 429 without Retry-After
-	retryBlocked   = 15 * time.Minute // the gate's first pause after a 403
+	retrySoon  = time.Second     // the next token is there by then
+	retryStore = 2 * time.Second // a table that comes back is used again within this
+	retryFault = 5 * time.Second // the gate's first pause after failures
 )
 
 // verdict says whom a refusal is about: it decides who else may be answered with it.
 type verdict int
 
 const (
-	onEveryone verdict = iota // the shared budget, or NHTSA's answer
+	onRequest  verdict = iota // this one request, such as the time it had left
 	onKey                     // the bulkhead of the key
-	onRequest                 // the time this one request had left
+	onEveryone                // the shared budget, or NHTSA's answer
 )
 
-// landing is how a flight ended.
+// landing is how a flight ended, or how it stands. The zero value: neither an answer nor a call yet.
 type landing struct {
 	answer  results.Stored
 	source  Source
@@ -147,6 +145,11 @@ type landing struct {
 	refusal *Refusal
 	verdict verdict
 	key     gate.Key // of the caller who led
+}
+
+// concerns says whether the flight's refusal is also one of a follower with this key.
+func (l landing) concerns(key gate.Key) bool {
+	return l.verdict == onEveryone || l.verdict == onKey && l.key == key
 }
 
 // Decode answers one request. The error is a *Refusal.
@@ -176,7 +179,10 @@ func (s *Service) Decode(ctx context.Context, req Request) (Result, error) {
 	key := req.Caller.Key(gate.Interactive)
 
 	if req.StoredOnly {
-		answer, ok := s.lookUp(ctx, query)
+		answer, ok, err := s.lookUp(ctx, query)
+		if err != nil {
+			return refused(refuse(CoordinationDown, sayStoreDown, retryStore))
+		}
 		if !ok {
 			return refused(final(NotStored, sayNotStored))
 		}
@@ -186,14 +192,14 @@ func (s *Service) Decode(ctx context.Context, req Request) (Result, error) {
 		joined := s.Now()
 		// 3. single-flight. The stored answer is looked up inside, so that a request that arrives between another's call and
 		// its store cannot start a second call.
-		flight, shared, err := s.flights.Do(ctx, results.Key(query), deadline, func(ctx context.Context) landing {
-			// 2. results
-			if answer, ok := s.lookUp(ctx, query); ok {
+		flight, shared, err := s.flights.Do(ctx, results.Key(query), deadline, func(ctx context.Context, tell func(landing)) landing {
+			// 2. results. Trouble with the table is no reason to refuse: the decode goes on without it.
+			if answer, ok, _ := s.lookUp(ctx, query); ok {
 				return landing{answer: answer, source: FromCache}
 			}
 			// 5. gate
-			if deadline.Sub(s.Now()) < leastCall+s.AfterCall {
-				return landing{refusal: refuse(WaitTimeout, sayWaitTimeout, retrySoon), verdict: onRequest}
+			if !s.worthACall(deadline) {
+				return landing{refusal: busy(), verdict: onRequest}
 			}
 			asked := s.Now()
 			lease, refusal, verdict := s.acquire(ctx, key, deadline)
@@ -202,25 +208,34 @@ func (s *Service) Decode(ctx context.Context, req Request) (Result, error) {
 			}
 			waited := s.Now().Sub(asked)
 			// 6. vpic, 7. release
-			answer, refusal := s.callUnder(ctx, lease, query, deadline)
-			if refusal != nil {
-				return landing{refusal: refusal}
-			}
+			called := s.callUnder(ctx, lease, query, deadline, waited, tell)
 			// 8. store
-			saved := s.save(ctx, answer)
-			return landing{answer: s.Results.Live(answer), source: FromNHTSA, waited: waited, saved: saved}
+			if called.refusal == nil {
+				called.saved = s.save(ctx, called.answer.Answer)
+			}
+			return called
 		})
 		var panicked *results.PanicError
-		switch {
-		case errors.As(err, &panicked):
+		if errors.As(err, &panicked) {
 			s.Log.ErrorContext(ctx, "panic in a decode", "vin", v.Descriptor(), "panic", panicked.Error(), "stack", string(panicked.Stack))
 			return refused(NewInternal())
-		case err != nil: // this request's own time is over; the flight goes on for the others
-			return refused(refuse(WaitTimeout, sayWaitTimeout, retrySoon))
-		case flight.refusal != nil && shared && flight.verdict != onEveryone && (flight.verdict != onKey || flight.key != key):
-			continue // the verdict was on the leader alone: this request stands for itself
-		case flight.refusal != nil:
-			return refused(flight.refusal)
+		}
+		refusal := flight.refusal
+		switch {
+		case err != nil: // this request's own time is over; the flight, which goes on for the others, has told how it stands
+			if flight.source == "" && refusal == nil {
+				refusal = busy()
+			}
+		case refusal != nil && shared && !flight.concerns(key): // the verdict was on the leader alone
+			if s.worthACall(deadline) {
+				continue // this request stands for itself
+			}
+			if flight.verdict == onKey { // otherwise as little time is left here as the leader had
+				refusal = busy()
+			}
+		}
+		if refusal != nil {
+			return refused(refusal)
 		}
 		result := Result{VIN: v, Stored: flight.answer, Source: flight.source, Age: flight.answer.Age(s.Now()), Saved: flight.saved}
 		if flight.source == FromNHTSA {
@@ -233,17 +248,29 @@ func (s *Service) Decode(ctx context.Context, req Request) (Result, error) {
 	}
 }
 
-// lookUp finds a stored answer. Trouble with the table is no reason to refuse: the decode goes on without it.
-func (s *Service) lookUp(ctx context.Context, q vpic.Query) (answer results.Stored, ok bool) {
-	_ = s.Trace(ctx, "results", func(ctx context.Context) (err error) {
+// lookUp finds a stored answer. The error is about the table: nobody knows whether there is one. An item that cannot be used
+// counts as absent.
+func (s *Service) lookUp(ctx context.Context, q vpic.Query) (answer results.Stored, ok bool, err error) {
+	err = s.Trace(ctx, "results", func(ctx context.Context) (err error) {
 		answer, ok, err = s.Results.Get(ctx, q)
 		if err != nil {
 			s.Log.WarnContext(ctx, "stored answer not available", "vin", vin.Descriptor(q.VIN), "error", err.Error())
 		}
 		return err
 	})
-	return answer, ok
+	var corrupt *results.CorruptError
+	if errors.As(err, &corrupt) {
+		return results.Stored{}, false, nil
+	}
+	return answer, ok, err
 }
+
+// worthACall says whether enough time is left until deadline to begin with a call.
+func (s *Service) worthACall(deadline time.Time) bool {
+	return deadline.Sub(s.Now()) >= s.leastCall()+s.AfterCall
+}
+
+func (s *Service) leastCall() time.Duration { return min(leastCall, s.UpstreamTimeout) }
 
 // save stores a live answer and says whether it is in the table now.
 func (s *Service) save(ctx context.Context, a vpic.Answer) bool {
@@ -257,14 +284,17 @@ func (s *Service) save(ctx context.Context, a vpic.Answer) bool {
 // acquire leases a place at NHTSA, or says why there is none.
 func (s *Service) acquire(ctx context.Context, key gate.Key, deadline time.Time) (lease *gate.Lease, refusal *Refusal, of verdict) {
 	// What is left must still be worth a call.
-	ctx, cancel := context.WithDeadline(ctx, deadline.Add(-s.AfterCall-leastCall))
+	ctx, cancel := context.WithDeadline(ctx, deadline.Add(-s.AfterCall-s.leastCall()))
 	defer cancel()
 	_ = s.Trace(ctx, "gate", func(ctx context.Context) error {
 		granted, denied, err := s.Gate.Acquire(ctx, gate.Request{Key: key, Cost: 1})
 		switch {
 		case err != nil:
 			s.Log.ErrorContext(ctx, "the shared budget is not available", "error", err.Error())
-			refusal = NewCoordinationDown()
+			refusal, of = NewCoordinationDown(), onEveryone
+			if ctx.Err() != nil {
+				of = onRequest // with more time it might have been read
+			}
 		case denied != nil:
 			refusal, of = fromGate(denied, key), about(denied)
 		default:
@@ -275,44 +305,61 @@ func (s *Service) acquire(ctx context.Context, key gate.Key, deadline time.Time)
 	return lease, refusal, of
 }
 
-// callUnder makes the one call a lease allows, and gives the lease back with what the call says about NHTSA.
-func (s *Service) callUnder(ctx context.Context, lease *gate.Lease, q vpic.Query, deadline time.Time) (vpic.Answer, *Refusal) {
+// callUnder makes the one call a lease allows, and gives the lease back with what the call says about NHTSA. From the start of
+// the call on it tells how things stand.
+func (s *Service) callUnder(ctx context.Context, lease *gate.Lease, q vpic.Query, deadline time.Time, waited time.Duration, tell func(landing)) (l landing) {
 	outcome := gate.Outcome{Kind: gate.Abandoned}
-	answer, err := func() (answer vpic.Answer, err error) {
+	err := func() (err error) {
 		// Also when the call panics.
 		defer func() { s.release(ctx, lease, outcome) }()
 		now := s.Now()
-		left := min(lease.CallBy.Sub(now), deadline.Add(-s.AfterCall).Sub(now))
-		if now.After(lease.StartBy) || left <= 0 {
-			return answer, errLate
+		byLease, byRequest := lease.CallBy.Sub(now), deadline.Add(-s.AfterCall).Sub(now)
+		left := min(byLease, byRequest)
+		late, whose := now.After(lease.StartBy), onEveryone // the lease's times are what anybody would have had
+		if !late && byRequest < byLease {
+			whose = onRequest
 		}
+		if late || left < s.leastCall() {
+			l = landing{refusal: fromUpstream(errLate), verdict: whose}
+			return errLate
+		}
+		tell(landing{refusal: fromUpstream(errCutShort)})
 		ctx, cancel := context.WithTimeout(vpic.WithStartBy(ctx, lease.StartBy), min(left, s.UpstreamTimeout))
 		defer cancel()
+		var answer vpic.Answer
 		err = s.Trace(ctx, "nhtsa", func(ctx context.Context) (err error) {
 			answer, err = s.Upstream.Decode(ctx, q)
 			return err
 		})
 		outcome, err = outcomeOf(answer, err, left < s.UpstreamTimeout)
-		return answer, err
+		switch {
+		case err == nil:
+			l = landing{answer: s.Results.Live(answer), source: FromNHTSA, waited: waited}
+		case errors.Is(err, errLate), errors.Is(err, errCutShort):
+			l = landing{refusal: fromUpstream(err), verdict: whose}
+		default:
+			l = landing{refusal: fromUpstream(err), verdict: onEveryone}
+		}
+		tell(l)
+		return err
 	}()
 	if err == nil {
-		return answer, nil
+		return l
 	}
 	s.Log.WarnContext(ctx, "no answer from NHTSA", "vin", vin.Descriptor(q.VIN), "error", forLog(err), "tookMs", outcome.Took.Milliseconds())
-	refusal := fromUpstream(err)
 	if outcome.Kind == gate.Throttled || outcome.Kind == gate.Failed {
 		// The release may have begun a longer pause for everybody.
-		if view, err := s.Gate.View(ctx); err == nil && view.HeldFor > refusal.RetryAfter {
-			refusal.RetryAfter = wholeSeconds(view.HeldFor)
+		if view, err := s.Gate.View(ctx); err == nil && view.HeldFor > l.refusal.RetryAfter {
+			longer := *l.refusal // what was told may be in other hands
+			longer.RetryAfter = gate.RetryAfter(view.HeldFor)
+			l.refusal = &longer
 		}
 	}
-	return answer, refusal
+	return l
 }
 
 // release gives a lease back. A release that fails costs its place until the lease ends, not the answer.
 func (s *Service) release(ctx context.Context, lease *gate.Lease, outcome gate.Outcome) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
-	defer cancel()
 	err := s.Trace(ctx, "release", func(ctx context.Context) error { return s.Gate.Release(ctx, lease, outcome) })
 	if err != nil {
 		s.Log.ErrorContext(ctx, "lease not given back; it ends by itself", "error", err.Error(), "end", lease.End)

@@ -3,12 +3,16 @@ package decode
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"pgregory.net/rapid"
+
+	"vingate/internal/config"
 	"vingate/internal/gate"
 	"vingate/internal/results"
 	"vingate/internal/vpic"
@@ -142,8 +146,8 @@ func TestACallEndsByTheEarliestOfItsLimits(t *testing.T) {
 	}{
 		"UPSTREAM_TIMEOUT":               {0, 13500 * time.Millisecond, 0, 10 * time.Second, gate.Failed, sayTimeout},
 		"the lease":                      {0, 4 * time.Second, 0, 4 * time.Second, gate.Abandoned, sayCutShort},
-		"the invocation, less the store": {6 * time.Second, 13500 * time.Millisecond, 0, 5 * time.Second, gate.Abandoned, sayCutShort},
-		"after waiting for the place":    {0, 13500 * time.Millisecond, 20 * time.Second, 6 * time.Second, gate.Abandoned, sayCutShort},
+		"the invocation, less the store": {6 * time.Second, 13500 * time.Millisecond, 0, 4 * time.Second, gate.Abandoned, sayCutShort},
+		"after waiting for the place":    {0, 13500 * time.Millisecond, 20 * time.Second, 5 * time.Second, gate.Abandoned, sayCutShort},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -180,18 +184,31 @@ func TestACallEndsByTheEarliestOfItsLimits(t *testing.T) {
 }
 
 func TestACallIsNotBegunWithTooLittleTimeLeft(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w, s := newWorld(t)
-		ctx, cancel := context.WithTimeout(t.Context(), leastCall+s.AfterCall-time.Millisecond)
-		defer cancel()
-		_, err := s.Decode(ctx, Request{VIN: accord, Caller: somebody})
-		if r := refused(t, err); r.Code != WaitTimeout || r.RetryAfter < time.Second {
-			t.Errorf("refused with %+v", r)
+	for _, timeout := range []time.Duration{500 * time.Millisecond, leastCall, 10 * time.Second} {
+		for _, missing := range []time.Duration{0, time.Millisecond} {
+			t.Run(fmt.Sprintf("%v of %v", missing, timeout), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w, s := newWorld(t)
+					s.UpstreamTimeout = timeout
+					ctx, cancel := context.WithTimeout(t.Context(), min(leastCall, timeout)+s.AfterCall-missing)
+					defer cancel()
+					_, err := s.Decode(ctx, Request{VIN: accord, Caller: somebody})
+					if missing == 0 {
+						if err != nil {
+							t.Errorf("enough was left: %v", err)
+						}
+						return
+					}
+					if r := refused(t, err); r.Code != WaitTimeout || r.RetryAfter < time.Second {
+						t.Errorf("refused with %+v", r)
+					}
+					if w.happened() != "get" {
+						t.Errorf("happened: %s", w.happened())
+					}
+				})
+			})
 		}
-		if w.happened() != "get" {
-			t.Errorf("happened: %s", w.happened())
-		}
-	})
+	}
 }
 
 func TestEveryEndOfACallHasItsCodeAndItsOutcome(t *testing.T) {
@@ -211,7 +228,8 @@ func TestEveryEndOfACallHasItsCodeAndItsOutcome(t *testing.T) {
 		"503 with Retry-After":      {late(vpic.Error{Kind: vpic.Unavailable, Status: 503, Started: true, RetryAfter: 40 * time.Second}), UpstreamUnavailable, 503, 40 * time.Second, gate.Outcome{Kind: gate.Throttled, RetryAfter: 40 * time.Second}},
 		"no connection":             {late(vpic.Error{Kind: vpic.Unavailable}), UpstreamUnavailable, 503, 5 * time.Second, gate.Outcome{Kind: gate.Failed}},
 		"no answer in time":         {late(vpic.Error{Kind: vpic.Timeout, Started: true}), UpstreamTimeout, 504, 5 * time.Second, gate.Outcome{Kind: gate.Failed}},
-		"our time was over first":   {late(vpic.Error{Kind: vpic.Timeout}), UpstreamTimeout, 504, 5 * time.Second, gate.Outcome{Kind: gate.Abandoned}},
+		"no connection in time":     {late(vpic.Error{Kind: vpic.Timeout}), UpstreamUnavailable, 503, 5 * time.Second, gate.Outcome{Kind: gate.Failed}},
+		"cancelled by us":           {late(vpic.Error{Kind: vpic.Canceled, Started: true}), UpstreamTimeout, 504, 5 * time.Second, gate.Outcome{Kind: gate.Abandoned}},
 		"HTML in place of JSON":     {late(vpic.Error{Kind: vpic.BadResponse, Status: 200, Started: true, Reason: "XML or HTML in place of JSON"}), UpstreamBadResponse, 502, 5 * time.Second, gate.Outcome{Kind: gate.Abandoned}},
 		"404 with Retry-After":      {late(vpic.Error{Kind: vpic.BadResponse, Status: 404, Started: true, RetryAfter: 7 * time.Second}), UpstreamBadResponse, 502, 7 * time.Second, gate.Outcome{Kind: gate.Throttled, RetryAfter: 7 * time.Second}},
 		"a question it cannot send": {late(vpic.Error{Kind: vpic.BadQuery}), Internal, 500, 0, gate.Outcome{Kind: gate.Abandoned}},
@@ -239,6 +257,121 @@ func TestEveryEndOfACallHasItsCodeAndItsOutcome(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Our own time was over before the call left: NHTSA was never asked, so it is neither slow nor out of reach.
+func TestACallThatNeverLeftIsNotNHTSAsFault(t *testing.T) {
+	for name, e := range map[string]vpic.Error{
+		"our time was over":       {Kind: vpic.Timeout},
+		"cancelled before it":     {Kind: vpic.Canceled},
+		"connected after the end": {Kind: vpic.NotStarted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, s := newWorld(t)
+				w.call = func(ctx context.Context, _ vpic.Query) (vpic.Answer, error) {
+					<-ctx.Done()
+					return vpic.Answer{}, &e
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
+				defer cancel()
+				_, err := s.Decode(ctx, Request{VIN: accord, Caller: somebody})
+				if r := refused(t, err); r.Code != RateLimited || r.Scope != ScopeUpstream || strings.HasPrefix(r.Sentence, "NHTSA") {
+					t.Errorf("refused with %+v", r)
+				}
+				if len(w.outcomes) != 1 || w.outcomes[0].Kind != gate.Abandoned {
+					t.Errorf("released with %+v", w.outcomes)
+				}
+			})
+		})
+	}
+}
+
+// A gate item with a short LEASE_TTL, or a lease that comes late: a call that cannot end burdens NHTSA for nothing.
+func TestNoHopelessCallIsMade(t *testing.T) {
+	for name, tc := range map[string]struct {
+		callBy, upstreamTimeout time.Duration
+		called                  bool
+	}{
+		"nothing left":                   {0, 10 * time.Second, false},
+		"a millisecond":                  {time.Millisecond, 10 * time.Second, false},
+		"just too little":                {2*time.Second - 1, 10 * time.Second, false},
+		"just enough":                    {2 * time.Second, 10 * time.Second, true},
+		"too little of a short time-out": {500*time.Millisecond - 1, 500 * time.Millisecond, false},
+		"the whole of a short time-out":  {500 * time.Millisecond, 500 * time.Millisecond, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, s := newWorld(t)
+				s.UpstreamTimeout = tc.upstreamTimeout
+				w.acquire = func(context.Context, gate.Request) (*gate.Lease, *gate.Refusal, error) {
+					l := w.lease()
+					l.CallBy = l.Granted.Add(tc.callBy)
+					return l, nil, nil
+				}
+				_, err := s.Decode(t.Context(), Request{VIN: accord, Caller: somebody})
+				if called := w.count("call") == 1; called != tc.called || called != (err == nil) {
+					t.Errorf("%v; happened: %s", err, w.happened())
+				}
+				if err != nil {
+					if r := refused(t, err); r.Code != RateLimited || r.Scope != ScopeUpstream || w.outcomes[0].Kind != gate.Abandoned {
+						t.Errorf("refused with %+v, released with %+v", r, w.outcomes)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Whatever the configuration takes: a caller whom nobody keeps waiting gets an answer.
+func TestProperty_AnAcceptedConfigurationDecodes(t *testing.T) {
+	decoded := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		ms := func(name string, from, to int) int {
+			return rapid.OneOf(rapid.Just(from), rapid.IntRange(from, from+(to-from)/10), rapid.IntRange(from, to)).Draw(rt, name)
+		}
+		call, wait, batch := ms("call", 200, 12000), ms("wait", 0, 3000), ms("batch", 0, 5000)
+		env := map[string]string{"TENANT_HASH_KEY": "0123456789abcdef"}
+		for name, ms := range map[string]int{
+			"UPSTREAM_TIMEOUT": call, "MAX_WAIT": wait, "MAX_WAIT_BATCH": batch,
+			"REQUEST_DEADLINE": max(wait, batch) + call + ms("more", rapid.SampledFrom([]int{2000, 3000}).Draw(rt, "least"), 6000), "LEASE_TTL": call + ms("lease", 1750, 3000),
+		} {
+			env[name] = fmt.Sprint(ms, "ms")
+		}
+		cfg, err := config.Load(func(name string) string { return env[name] })
+		if err != nil {
+			return
+		}
+		decoded++
+		synctest.Test(t, func(t *testing.T) {
+			w, s := newWorld(t)
+			s.UpstreamTimeout, s.RequestDeadline = cfg.UpstreamTimeout, cfg.RequestDeadline
+			w.get = func() error { time.Sleep(500 * time.Millisecond); return &results.StoreError{} } // a slow table
+			time.Sleep(time.Until(time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)))                      // the gate's times begin after the bubble's
+			state := gate.NewState(cfg.Knobs, gate.MicrosOf(time.Now()), false)
+			w.acquire = func(_ context.Context, r gate.Request) (*gate.Lease, *gate.Refusal, error) {
+				time.Sleep(400 * time.Millisecond)
+				r.ID = "lease"
+				a, refusal := state.Plan(gate.MicrosOf(time.Now()), r)
+				if refusal != nil {
+					return nil, refusal, nil
+				}
+				return state.Lease(a, r.Key), nil, nil
+			}
+			w.call = func(ctx context.Context, q vpic.Query) (vpic.Answer, error) {
+				return w.answer(ctx, q, min(time.Second, cfg.UpstreamTimeout*9/10))
+			}
+			if _, err = s.Decode(t.Context(), Request{VIN: accord, Caller: somebody}); err != nil {
+				t.Errorf("%v, with %v: %s", err, env, w.happened())
+			}
+		})
+		if err != nil {
+			rt.Fatal("see above")
+		}
+	})
+	if decoded == 0 {
+		t.Error("no configuration was accepted: the property showed nothing")
 	}
 }
 
@@ -358,9 +491,39 @@ func TestADecodeGoesOnWithoutTheResultsTable(t *testing.T) {
 	})
 }
 
+// Nobody knows whether an answer is stored: that is no "not stored".
+func TestAStoredOnlyRequestSaysThatTheTableIsDown(t *testing.T) {
+	for _, trouble := range []results.Trouble{results.Throttled, results.Denied, results.NoTable, results.Unreachable} {
+		t.Run(string(trouble), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, s := newWorld(t)
+				w.get = func() error {
+					return &results.StoreError{Op: "read", Trouble: trouble, Err: errors.New("no route to host")}
+				}
+				_, err := s.Decode(t.Context(), Request{VIN: accord, Caller: somebody, StoredOnly: true})
+				r := refused(t, err)
+				if r.Code != CoordinationDown || r.Code.Status() != 503 || r.RetryAfter < time.Second || !strings.HasPrefix(r.Sentence, "Our own bookkeeping is down") {
+					t.Errorf("refused with %+v", r)
+				}
+				if w.happened() != "get" || !strings.Contains(w.logged.String(), string(trouble)) {
+					t.Errorf("happened: %s, logged: %s", w.happened(), w.logged.String())
+				}
+			})
+		})
+	}
+}
+
 func TestAStoredOnlyRequestNeverCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := newWorld(t)
+		w.get = func() error { return &results.CorruptError{Reason: "no body"} }
+		for range 2 { // what cannot be used is not there
+			_, err := s.Decode(t.Context(), Request{VIN: accord, Caller: somebody, StoredOnly: true})
+			if r := refused(t, err); r.Code != NotStored {
+				t.Errorf("refused with %+v", r)
+			}
+			w.get = func() error { return nil }
+		}
 		_, err := s.Decode(t.Context(), Request{VIN: accord, Caller: somebody, StoredOnly: true})
 		if r := refused(t, err); r.Code != NotStored || r.Code.Status() != 404 || r.RetryAfter != 0 {
 			t.Errorf("refused with %+v", r)

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"vingate/internal/gate"
 )
 
 // Code is the machine word of a refusal, the same on every face of the product.
@@ -120,6 +122,7 @@ const (
 	sayCutShort     = "NHTSA did not answer in the time that was left for this request."
 	sayBadResponse  = "NHTSA answered something unusable, so there is nothing to show."
 	sayCoordination = "Our own bookkeeping is down, and we do not call NHTSA without it."
+	sayStoreDown    = "Our own bookkeeping is down, so nobody can say whether an answer for this VIN is stored here."
 	sayInternal     = "Something went wrong here. It has been recorded."
 	sayNotStored    = "No answer for this VIN is stored here. Only an ordinary GET request asks NHTSA."
 	sayKeyUnknown   = "The API key in X-Api-Key is not known. Without that header you decode as an anonymous caller."
@@ -132,8 +135,11 @@ const (
 
 // refuse makes a refusal that can be repeated after a while. The time is rounded up to whole seconds, at least one.
 func refuse(code Code, sentence string, retryAfter time.Duration) *Refusal {
-	return &Refusal{Code: code, Sentence: sentence, RetryAfter: wholeSeconds(retryAfter)}
+	return &Refusal{Code: code, Sentence: sentence, RetryAfter: gate.RetryAfter(retryAfter)}
 }
+
+// busy is the refusal for a request whose own time ended, or would end, before a place at NHTSA came.
+func busy() *Refusal { return refuse(WaitTimeout, sayWaitTimeout, retrySoon) }
 
 // final makes a refusal that stands however often it is asked for.
 func final(code Code, sentence string) *Refusal { return &Refusal{Code: code, Sentence: sentence} }
@@ -165,10 +171,6 @@ func NewModelYearInvalid(now time.Time) *Refusal {
 
 // NewCoordinationDown refuses when the shared budget cannot be read or written.
 func NewCoordinationDown() *Refusal { return refuse(CoordinationDown, sayCoordination, retryStore) }
-
-func wholeSeconds(d time.Duration) time.Duration {
-	return max(time.Second, (d+time.Second-1)/time.Second*time.Second)
-}
 
 // inWords says whole seconds as a person would.
 func inWords(d time.Duration) string {

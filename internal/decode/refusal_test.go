@@ -22,10 +22,10 @@ func every(t *testing.T) []*Refusal {
 	t.Helper()
 	list := []*Refusal{NewInternal(), NewAPIKeyUnknown(), NewNotFound(), NewMethodNotAllowed("DELETE"), NewEventUnsupported(), NewCoordinationDown(),
 		NewModelYearInvalid(time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)), final(NotStored, sayNotStored),
-		refuse(WaitTimeout, sayWaitTimeout, retrySoon), fromUpstream(errLate), fromUpstream(errCutShort)}
-	for _, k := range []vpic.Kind{vpic.Throttled, vpic.Unavailable, vpic.Timeout, vpic.BadResponse, vpic.Canceled, vpic.BadQuery} {
-		for _, blocked := range []bool{false, true} {
-			list = append(list, fromUpstream(&vpic.Error{Kind: k, Blocked: blocked}))
+		busy(), refuse(CoordinationDown, sayStoreDown, retryStore), fromUpstream(errLate), fromUpstream(errCutShort)}
+	for _, k := range []vpic.Kind{vpic.Throttled, vpic.Unavailable, vpic.Timeout, vpic.BadResponse, vpic.NotStarted, vpic.BadQuery} {
+		for _, b := range []bool{false, true} {
+			list = append(list, fromUpstream(&vpic.Error{Kind: k, Blocked: b}), fromUpstream(&vpic.Error{Kind: k, Started: b}))
 		}
 	}
 	for _, c := range []gate.Cause{gate.Held, gate.BulkheadFull, gate.QueueFull, gate.NoToken, gate.NoSlot, "a cause to come"} {

@@ -197,6 +197,145 @@ func TestAFollowerWithMoreTimeStandsForItself(t *testing.T) {
 	})
 }
 
+// What the leader's own time cut short is no verdict on a follower who has more.
+func TestAFollowerInheritsNothingThatTheLeadersOwnTimeCaused(t *testing.T) {
+	const little = 6 * time.Second // of which 2 s belong to release and store
+	hang := func(e *vpic.Error) func(w *world) {
+		return func(w *world) {
+			first := true
+			w.call = func(ctx context.Context, q vpic.Query) (vpic.Answer, error) {
+				if first {
+					first = false
+					<-ctx.Done()
+					return vpic.Answer{}, e
+				}
+				return w.answer(ctx, q, time.Second)
+			}
+		}
+	}
+	for name, tc := range map[string]struct {
+		arrange func(*world)
+		leader  Code
+		calls   int
+	}{
+		"the call was cut short":        {hang(&vpic.Error{Kind: vpic.Timeout, Started: true}), UpstreamTimeout, 2},
+		"the call never left":           {hang(&vpic.Error{Kind: vpic.Timeout}), RateLimited, 2},
+		"the call was cancelled":        {hang(&vpic.Error{Kind: vpic.Canceled, Started: true}), UpstreamTimeout, 2},
+		"no time for a call after this": {func(w *world) { w.get = once(w.get, 3*time.Second) }, WaitTimeout, 1},
+		"the place came too late": {func(w *world) {
+			quick := w.acquire
+			w.acquire = func(ctx context.Context, r gate.Request) (*gate.Lease, *gate.Refusal, error) {
+				w.acquire = quick
+				time.Sleep(3 * time.Second)
+				return w.lease(), nil, nil
+			}
+		}, RateLimited, 1},
+		"the budget was not read in its time": {func(w *world) {
+			quick := w.acquire
+			w.acquire = func(ctx context.Context, r gate.Request) (*gate.Lease, *gate.Refusal, error) {
+				w.acquire = quick
+				<-ctx.Done()
+				return nil, nil, ctx.Err()
+			}
+		}, CoordinationDown, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, s := newWorld(t)
+				tc.arrange(w)
+				ask := func(own time.Duration, caller tenant.Caller) func() (Result, error) {
+					return func() (Result, error) {
+						ctx, cancel := context.WithTimeout(t.Context(), own)
+						defer cancel()
+						return s.Decode(ctx, Request{VIN: accord, Caller: caller})
+					}
+				}
+				got, errs := together(t, s, ask(little, alice), ask(20*time.Second, alice))
+				if r := refused(t, errs[0]); r.Code != tc.leader {
+					t.Errorf("the leader: %+v", r)
+				}
+				if errs[1] != nil || got[1].Make != "HONDA" || got[1].Shared || w.count("call") != tc.calls {
+					t.Errorf("the follower: %+v, %v; happened: %s", got[1], errs[1], w.happened())
+				}
+			})
+		})
+	}
+}
+
+// once makes the first use of a step slow.
+func once(step func() error, slow time.Duration) func() error {
+	first := true
+	return func() error {
+		if first {
+			first = false
+			time.Sleep(slow)
+		}
+		return step()
+	}
+}
+
+// With as little time as the leader had, standing for oneself leads nowhere: twenty followers would look up one after the other.
+func TestFollowersWithAsLittleTimeTakeTheLeadersVerdict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := newWorld(t)
+		w.call = func(ctx context.Context, q vpic.Query) (vpic.Answer, error) { return w.answer(ctx, q, time.Hour) }
+		ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
+		defer cancel()
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				_, err := s.Decode(ctx, Request{VIN: accord, Caller: alice})
+				if r := refused(t, err); r.Code != UpstreamTimeout || r.Sentence != sayCutShort || r.Waited != 4*time.Second {
+					t.Errorf("refused with %+v", r)
+				}
+			})
+		}
+		wg.Wait()
+		if got, want := w.happened(), "get, acquire interactive:alice0000001 cost 1, call 1HGCM82633A004352 0, release abandoned"; got != want {
+			t.Errorf("happened: %s\n    want: %s", got, want)
+		}
+	})
+}
+
+// A bulkhead that is not one's own is never one's refusal, also when no time is left to stand for oneself.
+func TestAFollowerWithoutTimeIsNotToldOfTheLeadersBulkhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := newWorld(t)
+		w.acquire = func(context.Context, gate.Request) (*gate.Lease, *gate.Refusal, error) {
+			time.Sleep(2 * time.Second)
+			return nil, &gate.Refusal{Cause: gate.BulkheadFull, RetryAfter: time.Second}, nil
+		}
+		_, errs := together(t, s,
+			func() (Result, error) { return s.Decode(t.Context(), Request{VIN: accord, Caller: alice}) },
+			func() (Result, error) {
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				return s.Decode(ctx, Request{VIN: accord, Caller: bob})
+			})
+		if first, second := refused(t, errs[0]), refused(t, errs[1]); first.Code != BulkheadTimeout || second.Code != WaitTimeout {
+			t.Errorf("%+v and %+v", first, second)
+		}
+		if w.count("acquire") != 1 {
+			t.Errorf("happened: %s", w.happened())
+		}
+	})
+}
+
+// A verdict that was forgotten, or a cause that is not known here, is nobody else's.
+func TestAnUnknownVerdictIsNobodyElses(t *testing.T) {
+	if (landing{refusal: busy()}).concerns(alice.Key(gate.Interactive)) || (landing{refusal: busy()}).concerns(gate.Key{}) {
+		t.Error("a verdict that was not set is inherited")
+	}
+	for cause, want := range map[gate.Cause]verdict{
+		gate.Held: onEveryone, gate.QueueFull: onEveryone, gate.NoToken: onEveryone, gate.NoSlot: onEveryone,
+		gate.BulkheadFull: onKey, gate.NoKeySlot: onKey, "a cause to come": onRequest, "": onRequest,
+	} {
+		if got := about(&gate.Refusal{Cause: cause}); got != want {
+			t.Errorf("%q is on %v, want %v", cause, got, want)
+		}
+	}
+}
+
 func TestAFollowersOwnTimeEndsItsOwnRequestOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := newWorld(t)
@@ -213,7 +352,7 @@ func TestAFollowersOwnTimeEndsItsOwnRequestOnly(t *testing.T) {
 				}
 				return r, err
 			})
-		if r := refused(t, errs[1]); r.Code != WaitTimeout || r.Waited != 5*time.Second || r.RetryAfter < time.Second {
+		if r := refused(t, errs[1]); r.Code != UpstreamTimeout || r.Sentence != sayCutShort || r.Waited != 5*time.Second || r.RetryAfter < time.Second {
 			t.Errorf("the follower: %+v", r)
 		}
 		if errs[0] != nil || got[0].Make != "HONDA" || w.count("call") != 1 {
@@ -292,7 +431,7 @@ func TestAReleaseThatFailsDoesNotCostTheAnswer(t *testing.T) {
 		if err != nil || r.Make != "HONDA" {
 			t.Fatalf("%+v, %v", r, err)
 		}
-		if took := time.Since(began); took != 400*time.Millisecond+releaseTime {
+		if took := time.Since(began); took != 400*time.Millisecond+releaseBound {
 			t.Errorf("took %v", took)
 		}
 		if !strings.Contains(w.logged.String(), "lease not given back") {
@@ -329,12 +468,12 @@ func TestALeaseIsGivenBackAlsoWhenTheCallOutstaysEverything(t *testing.T) {
 			return vpic.Answer{}, &vpic.Error{Kind: vpic.Timeout, Started: true}
 		}
 		_, err := s.Decode(t.Context(), Request{VIN: accord, Caller: somebody})
-		if r := refused(t, err); r.Code != WaitTimeout || r.Waited != s.RequestDeadline {
+		if r := refused(t, err); r.Code != UpstreamTimeout || r.Waited != s.RequestDeadline {
 			t.Errorf("refused with %+v", r)
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		if w.held != 0 || w.count("release") != 1 { // the fake gate objects to a context that has ended
+		if w.held != 0 || w.count("release") != 1 {
 			t.Errorf("happened: %s", w.happened())
 		}
 	})

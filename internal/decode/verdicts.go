@@ -9,7 +9,7 @@ import (
 	"vingate/internal/vpic"
 )
 
-// errLate: the lease came, but its call may not start any more.
+// errLate: the lease came, but the time was over before its call could start.
 var errLate = errors.New("the lease came too late for its call")
 
 // errCutShort: NHTSA did not answer, but had less than the usual time. It says nothing about NHTSA.
@@ -28,16 +28,19 @@ func outcomeOf(answer vpic.Answer, err error, cutShort bool) (gate.Outcome, erro
 	if !errors.As(err, &e) {
 		return gate.Outcome{Kind: gate.Abandoned}, err
 	}
+	ours := e.Kind == vpic.Canceled || e.Kind == vpic.Timeout && cutShort
 	outcome := gate.Outcome{Kind: gate.Abandoned, Took: e.Took}
 	switch {
 	case e.Kind == vpic.Throttled || e.RetryAfter > 0: // any Retry-After stops everybody until then
 		outcome.Kind, outcome.RetryAfter, outcome.Blocked = gate.Throttled, e.RetryAfter, e.Blocked
-	case e.Kind == vpic.Unavailable:
+	case e.Kind == vpic.Unavailable, e.Kind == vpic.Timeout && !ours: // no answer, or not even a connection
 		outcome.Kind = gate.Failed
-	case e.Kind == vpic.Timeout && cutShort:
+	}
+	switch {
+	case ours && e.Started:
 		err = errCutShort
-	case e.Kind == vpic.Timeout && e.Started:
-		outcome.Kind = gate.Failed
+	case ours:
+		err = errLate
 	}
 	return outcome, err
 }
@@ -68,9 +71,9 @@ func fromUpstream(err error) *Refusal {
 	case vpic.NotStarted:
 		return fromUpstream(errLate)
 	case vpic.Throttled:
-		sentence, wait := sayThrottled, retryThrottled
+		sentence, wait := sayThrottled, gate.PauseThrottled
 		if e.Blocked {
-			sentence, wait = sayBlocked, retryBlocked
+			sentence, wait = sayBlocked, gate.PauseBlocked
 		}
 		if e.RetryAfter > 0 {
 			wait = e.RetryAfter
@@ -78,7 +81,10 @@ func fromUpstream(err error) *Refusal {
 		return refuse(UpstreamThrottled, sentence, wait)
 	case vpic.Unavailable:
 		return refuse(UpstreamUnavailable, sayUnavailable, max(retryFault, e.RetryAfter))
-	case vpic.Timeout, vpic.Canceled:
+	case vpic.Timeout:
+		if !e.Started { // all of the call's time went by without a connection
+			return refuse(UpstreamUnavailable, sayUnavailable, retryFault)
+		}
 		return refuse(UpstreamTimeout, sayTimeout, max(retryFault, e.RetryAfter))
 	case vpic.BadResponse:
 		return refuse(UpstreamBadResponse, sayBadResponse, max(retryFault, e.RetryAfter))
@@ -117,12 +123,15 @@ func fromGate(d *gate.Refusal, key gate.Key) *Refusal {
 	return budget(sayBudget)
 }
 
-// about says whom a denial of the shared budget is about.
+// about says whom a denial of the shared budget is about. A cause to come is nobody else's before it is listed here.
 func about(d *gate.Refusal) verdict {
-	if d.Cause == gate.BulkheadFull || d.Cause == gate.NoKeySlot {
+	switch d.Cause {
+	case gate.Held, gate.QueueFull, gate.NoToken, gate.NoSlot:
+		return onEveryone
+	case gate.BulkheadFull, gate.NoKeySlot:
 		return onKey
 	}
-	return onEveryone
+	return onRequest
 }
 
 func vinInvalid(err error) *Refusal {

@@ -4,10 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"vingate/internal/decode"
 	"vingate/internal/gate"
@@ -125,6 +129,13 @@ func TestBadInputIsRefusedAndSpendsNothing(t *testing.T) {
 		"two years":                 {httpRequest{path: "/v1/vins/" + accord, query: "modelYear=2003&modelYear=2004"}, decode.ModelYearInvalid},
 		"two years, two spellings":  {httpRequest{path: "/v1/vins/" + accord, query: "modelYear=2003&modelyear=2004"}, decode.ModelYearInvalid},
 		"two years in one":          {httpRequest{path: "/v1/vins/" + accord, query: "modelYear=2003,2004"}, decode.ModelYearInvalid},
+		"a year and a semicolon":    {httpRequest{path: "/v1/vins/" + accord, query: "modelYear=1981;x=1"}, decode.ModelYearInvalid},
+		"a semicolon and a year":    {httpRequest{path: "/v1/vins/" + accord, query: "x=1;modelYear=1981"}, decode.ModelYearInvalid},
+		"a year that cannot decode": {httpRequest{path: "/v1/vins/" + accord, query: "modelYear=19%8G"}, decode.ModelYearInvalid},
+		"a percent after a year":    {httpRequest{path: "/v1/vins/" + accord, query: "modelYear=2011%"}, decode.ModelYearInvalid},
+		"a name that cannot decode": {httpRequest{path: "/v1/vins/" + accord, query: "%modelYear=2011"}, decode.ModelYearInvalid},
+		"an encoded name, and junk": {httpRequest{path: "/v1/vins/" + accord, query: "%6dODEL%59ear=2011&%zz"}, decode.ModelYearInvalid},
+		"an empty year, and junk":   {httpRequest{path: "/v1/vins/" + accord, query: "modelYear=&x=%zz;y"}, decode.ModelYearInvalid},
 		"a key":                     {httpRequest{path: "/v1/vins/" + accord, header: map[string]string{"X-API-KEY": "x"}}, decode.APIKeyUnknown},
 		"a key with a line break":   {httpRequest{path: "/v1/vins/" + accord, header: map[string]string{"x-api-key": "x\r\nSet-Cookie: a=b"}}, decode.APIKeyUnknown},
 		"a key of a megabyte":       {httpRequest{path: "/v1/vins/" + accord, header: map[string]string{"x-api-key": strings.Repeat("k", 1<<20)}}, decode.APIKeyUnknown},
@@ -168,7 +179,9 @@ func TestGoodInputInOtherFormsDecodes(t *testing.T) {
 		"a year":                  {path: "/v1/vins/" + accord, query: "modelYear=2003"},
 		"a year, another case":    {path: "/v1/vins/" + accord, query: "modelyear=2003"},
 		"the same year twice":     {path: "/v1/vins/" + accord, query: "modelYear=2003&modelYear=2003"},
-		"an empty year":           {path: "/v1/vins/" + accord, query: "modelYear=&x=%zz;y"},
+		"an empty year":           {path: "/v1/vins/" + accord, query: "modelYear="},
+		"a name with blanks":      {path: "/v1/vins/" + accord, query: "+modelYear%20=2003"},
+		"junk without a year":     {path: "/v1/vins/" + accord, query: "x=%zz;y&year=%"},
 		"an empty key":            {path: "/v1/vins/" + accord, header: map[string]string{"x-api-key": ""}},
 		"unknown parameters":      {path: "/v1/vins/" + accord, query: "format=json&callback=alert(1)"},
 	} {
@@ -184,6 +197,40 @@ func TestGoodInputInOtherFormsDecodes(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// However a query is spelt or broken: a year in it is asked for, or refused. It is never left out.
+func TestProperty_AYearIsNeverSilentlyLeftOut(t *testing.T) {
+	seen := map[bool]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		name := ""
+		for _, c := range []byte("modelYear") {
+			name += rapid.SampledFrom([]string{string(c), strings.ToUpper(string(c)), strings.ToLower(string(c)), fmt.Sprintf("%%%02x", c), fmt.Sprintf("%%%02X", c)}).Draw(t, "character")
+		}
+		junk := rapid.SampledFrom([]string{"", "", "", "&", "&x=1&", ";", ";x", "%", "%zz", "%8", "+", "%20", "&y=%zz&", "&=&", "#", "?", "&modelYear=", "\x00", "é", "=", "&&"})
+		r := request{query: junk.Draw(t, "before") + name + junk.Draw(t, "behind the name") + "=" + junk.Draw(t, "before the year") + "1981" + junk.Draw(t, "behind")}
+		year, ok := r.modelYear()
+		seen[ok && year == 1981]++
+		if !ok || year == 1981 {
+			return
+		}
+		if year != 0 {
+			t.Fatalf("%q gives %d", r.query, year)
+		}
+		// Only where the junk has made another name of it, or parted it from its year.
+		values, err := url.ParseQuery(r.query)
+		if err != nil {
+			t.Fatalf("%q cannot be read, and gives no year", r.query)
+		}
+		for name, texts := range values {
+			if strings.EqualFold(strings.TrimSpace(name), "modelYear") && strings.TrimSpace(strings.Join(texts, "")) != "" {
+				t.Fatalf("%q gives no year", r.query)
+			}
+		}
+	})
+	if seen[true] == 0 || seen[false] == 0 {
+		t.Errorf("%v: the property showed too little", seen)
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
+	"vingate/internal/config"
 	"vingate/internal/decode"
 	"vingate/internal/gate"
 	"vingate/internal/results"
@@ -63,6 +64,7 @@ type edgeOf struct {
 	gate     func() (*gate.Refusal, error)
 	view     func() (gate.View, error)
 	prime    func(context.Context) error
+	table    error // what every call of the results table brings
 }
 
 // bubble runs f at noon of a day on which no time passes by itself.
@@ -88,7 +90,7 @@ func bubble(t *testing.T, f func(*testing.T, *edgeOf)) {
 		service := decode.New(decode.Config{
 			Gate: (*playedGate)(e), Upstream: (*playedUpstream)(e),
 			Results:         results.New(results.Config{Client: (*playedTable)(e), Table: "results", Lives: results.Lives{Hard: 720 * time.Hour, Soft: 168 * time.Hour, Negative: 24 * time.Hour}}),
-			UpstreamTimeout: 10 * time.Second, RequestDeadline: 27 * time.Second, AfterCall: time.Second, Log: log,
+			UpstreamTimeout: 10 * time.Second, RequestDeadline: 27 * time.Second, AfterCall: config.AfterCall, Log: log,
 		})
 		e.Handler = New(Config{Decoder: service, Gate: (*playedGate)(e), Callers: callers, Version: "1.2.3", Log: log})
 		f(t, e)
@@ -143,12 +145,18 @@ type playedTable edgeOf
 func (p *playedTable) GetItem(_ context.Context, in *dynamodb.GetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.table != nil {
+		return nil, p.table
+	}
 	return &dynamodb.GetItemOutput{Item: p.items[in.Key["pk"].(*types.AttributeValueMemberS).Value]}, nil
 }
 
 func (p *playedTable) PutItem(_ context.Context, in *dynamodb.PutItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.table != nil {
+		return nil, p.table
+	}
 	p.items[in.Item["pk"].(*types.AttributeValueMemberS).Value] = in.Item
 	return &dynamodb.PutItemOutput{}, nil
 }

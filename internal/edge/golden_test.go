@@ -38,6 +38,9 @@ var goldens = []struct {
 	{"decode-prefetch-stored", stored(time.Minute), httpRequest{path: "/v1/vins/" + accord, header: map[string]string{"sec-purpose": "prefetch;prerender"}}, ""},
 	{"decode-head-not-stored", nil, httpRequest{method: "HEAD", path: "/v1/vins/" + accord}, decode.NotStored},
 	{"decode-prefetch-not-stored", nil, httpRequest{path: "/v1/vins/" + accord, header: map[string]string{"sec-purpose": "prefetch"}}, decode.NotStored},
+	{"decode-head-table-down", tableDown, httpRequest{method: "HEAD", path: "/v1/vins/" + accord}, decode.CoordinationDown},
+	{"decode-prefetch-table-down", tableDown, httpRequest{path: "/v1/vins/" + accord, header: map[string]string{"sec-purpose": "prefetch"}}, decode.CoordinationDown},
+	{"decode-live-table-down", tableDown, httpRequest{path: "/v1/vins/" + accord}, ""},
 	{"decode-options", nil, httpRequest{method: "OPTIONS", path: "/v1/vins/" + accord}, ""},
 	{"vin-invalid", nil, httpRequest{path: "/v1/vins/1HGCM82633A00435O"}, decode.VINInvalid},
 	{"vin-invalid-empty", nil, httpRequest{path: "/v1/vins/"}, decode.VINInvalid},
@@ -105,6 +108,8 @@ func broken(_ *testing.T, e *edgeOf) {
 	e.view = func() (gate.View, error) { return gate.View{}, errDown }
 	e.prime = func(context.Context) error { return errDown }
 }
+
+func tableDown(_ *testing.T, e *edgeOf) { e.table = errDown }
 
 func panicking(_ *testing.T, e *edgeOf) {
 	e.upstream = func(vpic.Query) (map[string]string, error) { panic("index out of range") }

@@ -252,7 +252,7 @@ func capacityOf(v gate.View) capacity {
 		Queued: v.Queued, KnobsVersion: v.KnobsVersion, ReadAt: v.ReadAt.UTC().Format("2006-01-02T15:04:05.000Z"),
 	}
 	if v.HeldFor > 0 {
-		c.Hold = &hold{Reason: string(v.Hold), Seconds: int64((v.HeldFor + time.Second - 1) / time.Second)}
+		c.Hold = &hold{Reason: string(v.Hold), Seconds: int64(gate.RetryAfter(v.HeldFor) / time.Second)}
 	}
 	return c
 }

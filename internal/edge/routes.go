@@ -112,13 +112,16 @@ func (r *request) lastSegment() string {
 	return raw
 }
 
-// modelYear reads the query. The name is taken in any letter case, so that a year is never silently left out. An empty
-// one is none: forms send it.
+// modelYear reads the query. The name is taken in any letter case, and a query that speaks of a year but cannot be read is
+// refused, so that a year is never silently left out. An empty one is none: forms send it.
 func (r *request) modelYear() (year int, ok bool) {
-	values, _ := url.ParseQuery(r.query) // what cannot be read is a parameter we do not know
+	values, err := url.ParseQuery(r.query)
+	if err != nil {
+		return 0, !strings.Contains(strings.ToLower(unescapeLoosely(r.query)), "modelyear")
+	}
 	given := ""
 	for name, texts := range values {
-		if !strings.EqualFold(name, "modelYear") {
+		if !strings.EqualFold(strings.TrimSpace(name), "modelYear") {
 			continue
 		}
 		for _, text := range texts {
@@ -138,9 +141,27 @@ func (r *request) modelYear() (year int, ok bool) {
 	if len(given) != 4 {
 		return 0, false
 	}
-	year, err := strconv.Atoi(given)
+	year, err = strconv.Atoi(given)
 	// 0 means "none given" from here on, and somebody gave one.
 	return year, err == nil && year > 0
+}
+
+// unescapeLoosely decodes what can be decoded and leaves the rest as it is.
+func unescapeLoosely(s string) string {
+	var b strings.Builder
+	for len(s) > 0 {
+		n := 1
+		if s[0] == '%' && len(s) >= 3 {
+			n = 3
+		}
+		text, err := url.QueryUnescape(s[:n])
+		if err != nil {
+			n, text = 1, s[:1]
+		}
+		b.WriteString(text)
+		s = s[n:]
+	}
+	return b.String()
 }
 
 // prefetch says that a browser asks without a person waiting.

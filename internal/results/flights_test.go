@@ -3,6 +3,7 @@ package results
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,7 +19,7 @@ func TestAHundredCallersShareOneFlight(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 100 {
 			wg.Go(func() {
-				v, shared, err := f.Do(t.Context(), "k", time.Now().Add(time.Minute), func(context.Context) string {
+				v, shared, err := f.Do(t.Context(), "k", time.Now().Add(time.Minute), func(context.Context, func(string)) string {
 					flown.Add(1)
 					time.Sleep(time.Second)
 					return "answer"
@@ -35,11 +36,11 @@ func TestAHundredCallersShareOneFlight(t *testing.T) {
 		if flown.Load() != 1 || own.Load() != 1 {
 			t.Errorf("%d flights, %d callers say it was theirs", flown.Load(), own.Load())
 		}
-		_, shared, _ := f.Do(t.Context(), "k", time.Now().Add(time.Minute), func(context.Context) string { flown.Add(1); return "" })
+		_, shared, _ := f.Do(t.Context(), "k", time.Now().Add(time.Minute), func(context.Context, func(string)) string { flown.Add(1); return "" })
 		if shared || flown.Load() != 2 {
 			t.Error("a landed flight is not forgotten")
 		}
-		f.Do(t.Context(), "other", time.Now().Add(time.Minute), func(context.Context) string { flown.Add(1); return "" })
+		f.Do(t.Context(), "other", time.Now().Add(time.Minute), func(context.Context, func(string)) string { flown.Add(1); return "" })
 		if flown.Load() != 3 {
 			t.Error("another key did not fly")
 		}
@@ -54,7 +55,7 @@ func TestWhoeverLeavesLeavesAloneAndAtOnce(t *testing.T) {
 		gone := errors.New("hung up")
 		leader, hangUp := context.WithCancelCause(context.WithValue(t.Context(), ctxKey{}, "leader's"))
 		began := time.Now()
-		fly := func(ctx context.Context) string {
+		fly := func(ctx context.Context, _ func(string)) string {
 			if ctx.Value(ctxKey{}) != "leader's" {
 				t.Error("the flight has not the starter's values")
 			}
@@ -91,11 +92,72 @@ func TestWhoeverLeavesLeavesAloneAndAtOnce(t *testing.T) {
 	})
 }
 
+// Whoever leaves, leader or follower, knows what the flight had told by then.
+func TestWhoeverLeavesTakesAlongWhatWasToldLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f Flights[string]
+		began := time.Now()
+		fly := func(_ context.Context, tell func(string)) string {
+			time.Sleep(time.Second)
+			tell("called")
+			time.Sleep(time.Second)
+			tell("answered")
+			time.Sleep(time.Second)
+			return "landed"
+		}
+		var wg sync.WaitGroup
+		for i, tc := range []struct {
+			patience time.Duration
+			knows    string
+			leaves   bool
+		}{
+			{500 * time.Millisecond, "", true}, // the leader
+			{500 * time.Millisecond, "", true},
+			{1500 * time.Millisecond, "called", true},
+			{2500 * time.Millisecond, "answered", true},
+			{3500 * time.Millisecond, "landed", false},
+		} {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), tc.patience)
+				defer cancel()
+				v, shared, err := f.Do(ctx, "k", began.Add(time.Minute), fly)
+				if v != tc.knows || errors.Is(err, context.DeadlineExceeded) != tc.leaves || shared != (i > 0) {
+					t.Errorf("caller %d has %q, %v, %v after %v", i, v, shared, err, time.Since(began))
+				}
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		// What one flight told is nothing the next one's callers get.
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		if v, shared, err := f.Do(ctx, "k", began.Add(time.Minute), fly); v != "" || shared || err == nil {
+			t.Errorf("the next flight begins with %q, %v, %v", v, shared, err)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// runtime.Goexit, as a test's FailNow does it, is no panic and leaves nobody waiting.
+func TestAFlightThatEndsItsGoroutineLeavesNobodyWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f Flights[string]
+		var p *PanicError
+		_, _, err := f.Do(t.Context(), "k", time.Now().Add(time.Minute), func(context.Context, func(string)) string { runtime.Goexit(); return "" })
+		if !errors.As(err, &p) {
+			t.Errorf("Do: %v", err)
+		}
+		if v, _, err := f.Do(t.Context(), "k", time.Now().Add(time.Minute), func(context.Context, func(string)) string { return "answer" }); v != "answer" || err != nil {
+			t.Errorf("afterwards: %q, %v", v, err)
+		}
+	})
+}
+
 func TestAFlightEndsByItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f Flights[error]
 		began := time.Now()
-		v, _, err := f.Do(t.Context(), "k", began.Add(3*time.Second), func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		v, _, err := f.Do(t.Context(), "k", began.Add(3*time.Second), func(ctx context.Context, _ func(error)) error { <-ctx.Done(); return ctx.Err() })
 		if err != nil || !errors.Is(v, context.DeadlineExceeded) || time.Since(began) != 3*time.Second {
 			t.Errorf("landed with %v, %v after %v", v, err, time.Since(began))
 		}
@@ -108,7 +170,7 @@ func TestAPanicReachesEveryoneAndTheKeyIsFree(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 3 {
 			wg.Go(func() {
-				_, _, err := f.Do(t.Context(), "k", time.Now().Add(time.Minute), func(context.Context) string {
+				_, _, err := f.Do(t.Context(), "k", time.Now().Add(time.Minute), func(context.Context, func(string)) string {
 					time.Sleep(time.Second)
 					panic("broken wing")
 				})
@@ -119,7 +181,7 @@ func TestAPanicReachesEveryoneAndTheKeyIsFree(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if v, _, err := f.Do(t.Context(), "k", time.Now().Add(time.Minute), func(context.Context) string { return "answer" }); v != "answer" || err != nil {
+		if v, _, err := f.Do(t.Context(), "k", time.Now().Add(time.Minute), func(context.Context, func(string)) string { return "answer" }); v != "answer" || err != nil {
 			t.Errorf("afterwards: %q, %v", v, err)
 		}
 	})

@@ -58,7 +58,7 @@ func New(cfg Config) *Store {
 // Stored is an answer with its life. Took and Quota of the answer are zero when it comes from the table.
 type Stored struct {
 	vpic.Answer
-	FreshFor time.Duration // from FetchedAt
+	FreshFor time.Duration // from FetchedAt, at most Life
 	Life     time.Duration // from FetchedAt
 }
 
@@ -171,7 +171,9 @@ func (s *Store) read(item map[string]types.AttributeValue, q vpic.Query) (Stored
 	if stored.Age(now) >= stored.Life {
 		return Stored{}, false, nil
 	}
+	// Nor does one become longer that was shorter then: the table may have deleted the item.
 	stored.Life = min(stored.Life, time.Unix(expires, 0).Sub(fetched))
+	stored.FreshFor = min(stored.FreshFor, stored.Life)
 	return stored, true, nil
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
+	"pgregory.net/rapid"
 
 	"vingate/internal/vpic"
 )
@@ -147,6 +148,44 @@ func TestALifeThatWasMadeShorterHoldsForWhatIsStored(t *testing.T) {
 	strict := New(Config{Client: api, Table: "results", Lives: Lives{Hard: time.Hour, Soft: time.Minute, Negative: time.Hour}, Now: func() time.Time { return noon.Add(2 * time.Hour) }})
 	if _, ok, err := strict.Get(t.Context(), q); ok || err != nil {
 		t.Errorf("Get = %v, %v, want nothing", ok, err)
+	}
+}
+
+// An operator may change the lives at any time, in any direction: what comes back obeys both the old ones and the new.
+func TestProperty_LivesHoldWhateverTheyWereBefore(t *testing.T) {
+	found := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		draw := func(name string) Lives {
+			d := func(of string) time.Duration {
+				return time.Duration(rapid.IntRange(1, 20).Draw(rt, name+of)) * rapid.SampledFrom([]time.Duration{time.Second, 7 * time.Hour}).Draw(rt, name+of+" unit")
+			}
+			return Lives{Hard: d(" hard"), Soft: d(" soft"), Negative: d(" negative")}
+		}
+		before, after := draw("before"), draw("after")
+		api := &table{}
+		q := vpic.Query{VIN: accord}
+		a := answer(t, q, car())
+		a.FetchedAt = a.FetchedAt.Add(time.Duration(rapid.IntRange(0, 999).Draw(rt, "ms")) * time.Millisecond)
+		writer := New(Config{Client: api, Table: "results", Lives: before, Now: func() time.Time { return a.FetchedAt }})
+		if err := writer.Put(t.Context(), a); err != nil {
+			rt.Fatal(err)
+		}
+		now := a.FetchedAt.Add(time.Duration(rapid.Int64Range(0, int64(20*time.Hour)).Draw(rt, "age")) / time.Duration(rapid.SampledFrom([]int{1, 1000, 10000}).Draw(rt, "divided")))
+		got, ok, err := New(Config{Client: api, Table: "results", Lives: after, Now: func() time.Time { return now }}).Get(t.Context(), q)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if !ok {
+			return
+		}
+		found++
+		most := min(after.Hard, before.Hard+time.Second) // the table's end is in whole seconds, rounded up
+		if got.Life > most || got.FreshFor > got.Life || got.FreshFor > after.Soft || got.FreshFor <= 0 || got.Age(now) >= got.Life {
+			rt.Fatalf("age %v: life %v, fresh for %v; written with %+v, read with %+v", got.Age(now), got.Life, got.FreshFor, before, after)
+		}
+	})
+	if found == 0 {
+		t.Error("nothing was found: the property showed nothing")
 	}
 }
 

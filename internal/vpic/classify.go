@@ -40,14 +40,12 @@ func classify(caller, ctx context.Context, err error, connected, answered bool) 
 	if errors.Is(caller.Err(), context.Canceled) {
 		return &Error{Kind: Canceled, Reason: "cancelled by the caller", Err: context.Canceled}
 	}
-	if ctx.Err() != nil {
-		reason := "no complete answer in time"
-		if !connected {
-			reason = "the time was over before the call left"
-		}
-		return &Error{Kind: Timeout, Reason: reason, Err: context.DeadlineExceeded}
-	}
-	if !connected {
+	switch {
+	case ctx.Err() != nil && connected:
+		return &Error{Kind: Timeout, Reason: "no complete answer in time", Err: context.DeadlineExceeded}
+	case caller.Err() != nil:
+		return &Error{Kind: Timeout, Reason: "the caller's time was over before the call left", Err: context.DeadlineExceeded}
+	case !connected:
 		return &Error{Kind: Unavailable, Reason: connectReason(err), Err: showable(err)}
 	}
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {

@@ -44,10 +44,10 @@ type Client struct {
 
 // New checks cfg; the error says which value is wrong.
 func New(cfg Config) (*Client, error) {
-	base, err := baseURL(cfg.BaseURL)
-	if err != nil {
-		return nil, err
+	if err := CheckBaseURL(cfg.BaseURL); err != nil {
+		return nil, fmt.Errorf("vpic: BaseURL %w", err)
 	}
+	base := strings.TrimRight(cfg.BaseURL, "/")
 	if cfg.Timeout <= 0 {
 		return nil, fmt.Errorf("vpic: Timeout is %s, it must be above 0", cfg.Timeout)
 	}
@@ -85,21 +85,47 @@ func newTransport(total time.Duration) *http.Transport {
 	return t
 }
 
-func baseURL(s string) (string, error) {
+// CheckBaseURL says what keeps s from being a Config's BaseURL, nil when nothing does. The error continues a sentence that
+// begins with the value's name, and shows nothing of the value.
+func CheckBaseURL(s string) error {
 	u, err := url.Parse(s)
 	switch {
 	case err != nil:
-		return "", errors.New("vpic: BaseURL cannot be read as a URL")
-	case u.Scheme != "https" && u.Scheme != "http":
-		return "", errors.New("vpic: BaseURL must begin with https:// or http://")
+		return errors.New("cannot be read as a URL")
+	case u.Scheme != "https" && u.Scheme != "http" || u.Opaque != "":
+		return errors.New("is not an absolute URL that begins with https:// or http://")
 	case u.Hostname() == "":
-		return "", errors.New("vpic: BaseURL names no host")
+		return errors.New("names no host")
+	case !possible(u.Port()):
+		return errors.New("names an impossible port")
 	case u.User != nil:
-		return "", errors.New("vpic: BaseURL must not hold a user or password")
-	case u.RawQuery != "" || u.ForceQuery || strings.Contains(s, "#"):
-		return "", errors.New("vpic: BaseURL must end with its path, without ? or #")
+		return errors.New("holds a user or a password")
+	case strings.ContainsAny(s, "?#"):
+		return errors.New("does not end with its path, without ? or #")
 	}
-	return strings.TrimRight(u.String(), "/"), nil
+	return nil
+}
+
+func possible(port string) bool {
+	n, err := strconv.ParseUint(port, 10, 16)
+	return port == "" || err == nil && n > 0
+}
+
+// maxContact keeps the User-Agent short: proxies and logs on the way cut long ones.
+const maxContact = 200
+
+// CheckContact says what keeps s from being a Config's Contact, nil when nothing does. It becomes a comment in an HTTP header.
+// The error continues a sentence that begins with the value's name.
+func CheckContact(s string) error {
+	if len(s) > maxContact {
+		return fmt.Errorf("is longer than %d bytes", maxContact)
+	}
+	for _, r := range s {
+		if r <= ' ' || r > '~' || r == '(' || r == ')' {
+			return fmt.Errorf("contains %q, which cannot stand in the comment of an HTTP header", r)
+		}
+	}
+	return nil
 }
 
 // userAgent says honestly who calls and where to complain.
@@ -112,10 +138,8 @@ func userAgent(version, contact string) (string, error) {
 			return "", fmt.Errorf("vpic: Version contains %q; letters, digits and .+-_ are allowed", r)
 		}
 	}
-	for _, r := range contact {
-		if r <= ' ' || r > '~' || r == '(' || r == ')' {
-			return "", fmt.Errorf("vpic: Contact contains %q; it must be a mail address or URL", r)
-		}
+	if err := CheckContact(contact); err != nil {
+		return "", fmt.Errorf("vpic: Contact %w", err)
 	}
 	if contact == "" {
 		return "vingate/" + version, nil

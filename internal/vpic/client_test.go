@@ -15,6 +15,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
+	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +25,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 func newClient(t *testing.T, base string) *Client {
@@ -308,6 +313,87 @@ func TestDeadlines(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A connection that does not come about within the client's own time is NHTSA's or the way's: nobody else's time was over.
+// Only when the caller's own ends first does it say nothing.
+func TestNoConnectionInTimeIsNoMissingAnswer(t *testing.T) {
+	hangDial := func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }
+	hangHandshake := func(context.Context, string, string) (net.Conn, error) {
+		near, far := net.Pipe()
+		go io.Copy(io.Discard, far)
+		return near, nil
+	}
+	for name, dial := range map[string]dialFunc{"dial": hangDial, "handshake": hangHandshake} {
+		for _, total := range []time.Duration{500 * time.Millisecond, 2 * time.Second, 10 * time.Second} {
+			for _, left := range []time.Duration{300 * time.Millisecond, time.Minute} {
+				t.Run(fmt.Sprintf("%s, %s of %s", name, left, total), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						client := newClient(t, "https://vpic.test")
+						client.timeout = total
+						client.transport.DialContext = forCall(dial)
+						ctx, cancel := context.WithTimeout(t.Context(), left)
+						defer cancel()
+						_, err := client.Decode(ctx, Query{VIN: accord})
+						e := mustFail(t, err)
+						want := Unavailable
+						if left < total {
+							want = Timeout
+						}
+						if e.Kind != want || e.Started || e.Took > min(left, total) {
+							t.Errorf("%#v, want %s, not started", e, want)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// net/http prints what a server says before it is asked, with its first bytes, through package log.
+func TestNothingOfAServerThatSpeaksUnaskedIsLogged(t *testing.T) {
+	var printed bytes.Buffer
+	log.SetOutput(&printed)
+	defer log.SetOutput(os.Stderr)
+	example := httptest.NewTLSServer(nil) // for its certificate
+	defer example.Close()
+	for name, says := range map[string]string{
+		"an answer":   "HTTP/1.1 503 Busy\r\nContent-Length: 9\r\n\r\n" + canary,
+		"a greeting":  canary + "\r\n",
+		"a time-out":  "HTTP/1.1 408 Request Timeout\r\n\r\n" + canary,
+		"a half line": "HTTP/1.1 2",
+	} {
+		for _, secure := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, TLS %v", name, secure), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					client := newClient(t, map[bool]string{false: "http://example.com", true: "https://example.com"}[secure])
+					client.transport.TLSClientConfig.RootCAs = x509.NewCertPool()
+					client.transport.TLSClientConfig.RootCAs.AddCert(example.Certificate())
+					client.transport.DialContext = forCall(func(context.Context, string, string) (net.Conn, error) {
+						near, far := net.Pipe()
+						go func() {
+							defer far.Close()
+							if secure {
+								far = tls.Server(far, &tls.Config{Certificates: example.TLS.Certificates})
+							}
+							io.WriteString(far, says)
+							io.Copy(io.Discard, far)
+						}()
+						return near, nil
+					})
+					// Everything the server has said has arrived before the request is sent.
+					ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { synctest.Wait() }})
+					_, err := client.Decode(ctx, Query{VIN: accord})
+					if e := mustFail(t, err); !e.Started {
+						t.Errorf("%#v, want it started", e)
+					}
+				})
+			})
+		}
+	}
+	if printed.Len() > 0 {
+		t.Errorf("printed: %s", printed.String())
 	}
 }
 
@@ -804,9 +890,13 @@ func TestNewNamesTheWrongValue(t *testing.T) {
 		{"a base of another scheme", func(c *Config) { c.BaseURL = "ftp://vpic.test" }, "BaseURL"},
 		{"a base without host", func(c *Config) { c.BaseURL = "https:///api" }, "BaseURL"},
 		{"a base with only a port", func(c *Config) { c.BaseURL = "https://:443/api" }, "BaseURL"},
+		{"a base with the port 0", func(c *Config) { c.BaseURL = "https://vpic.test:0/api" }, "BaseURL"},
+		{"a base with a port beyond 16 bits", func(c *Config) { c.BaseURL = "https://vpic.test:65536/api" }, "BaseURL"},
+		{"a base without slashes", func(c *Config) { c.BaseURL = "https:vpic.test/api" }, "BaseURL"},
 		{"a base with a query", func(c *Config) { c.BaseURL += "?format=xml" }, "BaseURL"},
 		{"a base with an empty query", func(c *Config) { c.BaseURL += "?" }, "BaseURL"},
 		{"a base with a fragment", func(c *Config) { c.BaseURL += "#x" }, "BaseURL"},
+		{"a base with an empty fragment", func(c *Config) { c.BaseURL += "#" }, "BaseURL"},
 		{"a base with a password", func(c *Config) { c.BaseURL = "https://u:secret@vpic.test" }, "BaseURL"},
 		{"a base that is no URL", func(c *Config) { c.BaseURL = "https://vpic.test/%zz" }, "BaseURL"},
 		{"no timeout", func(c *Config) { c.Timeout = 0 }, "Timeout"},
@@ -814,6 +904,8 @@ func TestNewNamesTheWrongValue(t *testing.T) {
 		{"a contact that breaks the header", func(c *Config) { c.Contact = "a@b\r\nX: y" }, "Contact"},
 		{"a contact with blanks", func(c *Config) { c.Contact = "call me" }, "Contact"},
 		{"a contact with brackets", func(c *Config) { c.Contact = "a@b)" }, "Contact"},
+		{"a contact of 200 bytes", func(c *Config) { c.Contact = strings.Repeat("c", 200) }, ""},
+		{"a contact of 201 bytes", func(c *Config) { c.Contact = strings.Repeat("c", 201) }, "Contact"},
 		{"a version with blanks", func(c *Config) { c.Version = "1 0" }, "Version"},
 	} {
 		cfg := ok
@@ -836,6 +928,45 @@ func TestNewNamesTheWrongValue(t *testing.T) {
 		if agent, err := userAgent(c.version, c.contact); err != nil || agent != c.want {
 			t.Errorf("User-Agent %q, want %q (%v)", agent, c.want, err)
 		}
+	}
+}
+
+// What New takes can be called: the address of every call can be built from the base, and the header holds one line.
+func TestProperty_WhatTheChecksPassCanBeCalled(t *testing.T) {
+	pieces := []string{"http", "https", "ftp", ":", "//", "/", "vpic.test", "127.0.0.1", "[::1]", "@", "u:p", ":80", ":0", ":99999", ":x", "?", "#", "%", "%2F", "%zz", "..", " ",
+		"é", "\x00", "\r\n", "a", "(", ")", "<me@example.test>", "me@example.test", "api"}
+	passed := map[string]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.OneOf(rapid.String(), rapid.Custom(func(t *rapid.T) string {
+			return strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 8).Draw(t, "pieces"), "")
+		}), rapid.Custom(func(t *rapid.T) string {
+			return "https://vpic.test" + strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 3).Draw(t, "behind"), "")
+		})).Draw(t, "text")
+
+		client, err := New(Config{BaseURL: text, Timeout: time.Second})
+		if ours := CheckBaseURL(text); (ours == nil) != (err == nil) {
+			t.Fatalf("CheckBaseURL(%q): %v, New: %v", text, ours, err)
+		}
+		if err == nil {
+			passed["URL"]++
+			u, err := url.Parse(client.base + "/DecodeVinValues/" + accord + "?format=json")
+			if err != nil || u.Hostname() == "" || !strings.HasSuffix(u.Path, "/DecodeVinValues/"+accord) || u.RawQuery != "format=json" || u.Fragment != "" {
+				t.Fatalf("%q gives the address %v, %v", text, u, err)
+			}
+		}
+		client, err = New(Config{BaseURL: "https://vpic.test", Timeout: time.Second, Contact: text})
+		if ours := CheckContact(text); (ours == nil) != (err == nil) {
+			t.Fatalf("CheckContact(%q): %v, New: %v", text, ours, err)
+		}
+		if err == nil {
+			passed["contact"]++
+			if strings.ContainsFunc(client.agent, func(c rune) bool { return c < ' ' || c > '~' }) || strings.Count(client.agent, "(") > 1 {
+				t.Fatalf("the header %q", client.agent)
+			}
+		}
+	})
+	if passed["URL"] == 0 || passed["contact"] == 0 {
+		t.Errorf("passed %v: the property showed too little", passed)
 	}
 }
 

@@ -54,7 +54,7 @@ func forCall(dial dialFunc) dialFunc {
 			return nil, err
 		}
 		context.AfterFunc(c.ctx, func() { conn.Close() })
-		return &callConn{Conn: conn, call: c}, nil
+		return newCallConn(conn, c), nil
 	}
 }
 
@@ -80,15 +80,30 @@ func secured(plain dialFunc, config func() *tls.Config, within time.Duration) di
 			c.Conn.Close()
 			return nil, err
 		}
-		return &callConn{Conn: safe, call: c.call}, nil
+		return newCallConn(safe, c.call), nil
 	}
 }
 
-// callConn lets the first byte of the request through only while the call may start.
+// callConn lets the first byte of the request through only while the call may start, and gives no byte of the server's
+// before that: the transport would print what comes unasked, with its first bytes, through package log.
 type callConn struct {
 	net.Conn
 	call    *call
-	started bool // only the transport's write loop writes
+	started bool          // only the transport's write loop writes
+	asked   chan struct{} // closed when the first byte may leave
+}
+
+func newCallConn(conn net.Conn, c *call) *callConn {
+	return &callConn{Conn: conn, call: c, asked: make(chan struct{})}
+}
+
+func (c *callConn) Read(b []byte) (int, error) {
+	select {
+	case <-c.asked:
+	case <-c.call.ctx.Done():
+		return 0, net.ErrClosed
+	}
+	return c.Conn.Read(b)
 }
 
 func (c *callConn) Write(b []byte) (int, error) {
@@ -99,6 +114,7 @@ func (c *callConn) Write(b []byte) (int, error) {
 			return 0, errLate
 		}
 		c.started = true
+		close(c.asked)
 	}
 	return c.Conn.Write(b)
 }

@@ -24,9 +24,10 @@
 //
 // A redirect counts as Unavailable: it says that the service is not where it was
 // (maintenance pages do this), never something about the VIN, and following it
-// would be a second call. A dial or TLS deadline counts as Unavailable too, since
-// the VIN never left. Timeout with Started false means that the time was
-// over before NHTSA had the question: it says nothing about NHTSA either.
+// would be a second call. A connection that did not come about within its own
+// deadline, or within Config.Timeout, counts as Unavailable too: the VIN never left.
+// Timeout with Started false means that the caller's time was over before NHTSA
+// had the question: it says nothing about NHTSA.
 //
 // No error holds a byte of an upstream body or the VIN that was asked for.
 //
@@ -180,9 +181,9 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Config of a client.
 type Config struct {
-	BaseURL string           // e.g. https://vpic.nhtsa.dot.gov/api/vehicles
+	BaseURL string           // e.g. https://vpic.nhtsa.dot.gov/api/vehicles; see CheckBaseURL
 	Timeout time.Duration    // total, per call, above 0
-	Contact string           // mail or URL for the User-Agent; may be empty
+	Contact string           // mail or URL for the User-Agent; may be empty; see CheckContact
 	Version string           // of vingate, for the User-Agent; "dev" when empty
 	Now     func() time.Time // wall clock; time.Now when nil
 }
