@@ -215,14 +215,7 @@ var knobVariables = []string{maxInFlight, ratePerSecond, rateBurst, keySlots, ba
 
 // together checks what concerns more than one variable. Variables that are already at fault are left alone.
 func (r *reader) together(c Config) {
-	if r.sound(upstreamTimeout, leaseTTL, clockSkewBound, startGrace) {
-		k := c.Knobs
-		if room := k.LeaseTTL - 2*k.SkewBound - gate.Margin - k.StartGrace; c.UpstreamTimeout > room {
-			r.fault(upstreamTimeout,
-				fmt.Sprintf("a call could outlive its lease: LEASE_TTL less twice CLOCK_SKEW_BOUND, START_GRACE and %v leaves %v", gate.Margin, room),
-				"lower it or raise LEASE_TTL")
-		}
-	}
+	r.callWithinLease(c)
 	if r.sound(requestDeadline, upstreamTimeout, maxWait, maxWaitBatch) {
 		longest, name := c.MaxWait, maxWait
 		if c.MaxWaitBatch > longest {
@@ -244,34 +237,52 @@ func (r *reader) together(c Config) {
 	if r.sound(cacheTTL, cacheSoftTTL) && c.CacheSoftTTL > c.CacheTTL {
 		r.fault(cacheSoftTTL, "is longer than CACHE_TTL ("+c.CacheTTL.String()+")", "lower it")
 	}
-	if r.sound(batchTokenCost) {
-		r.fullBatch(c)
+	r.fullBatchWithinBudget(c)
+	if !r.sound(batchTokenCost) {
+		return
 	}
-}
-
-// fullBatch checks that every bucket can meet the dearest batch.
-func (r *reader) fullBatch(c Config) {
 	full := piecesInFullBatch * c.BatchTokenCost
-	unmet := func(by, burst string, least int) {
-		fix := fmt.Sprintf("raise %s to at least %d", burst, least)
-		if c.BatchTokenCost > 1 {
-			fix = "lower it or " + fix
-		}
-		r.fault(batchTokenCost, fmt.Sprintf("a batch of 50 costs %d tokens and could never be met by %s", full, by), fix)
-	}
-	if k := c.Knobs; r.sound(knobVariables...) && !k.Bucket().Fits(full) {
-		for k.Burst++; !k.Bucket().Fits(full); k.Burst++ { // each token more is one more: a few steps
-		}
-		unmet(fmt.Sprintf("RATE_BURST (%d), of which clocks and delays take their part", c.Knobs.Burst), rateBurst, k.Burst)
-	}
 	for _, b := range []struct {
 		name  string
 		burst int
 	}{{tenantBurst, c.Tenant.Burst}, {anonBurst, c.Anon.Burst}} {
 		if r.sound(b.name) && full > b.burst {
-			unmet(fmt.Sprintf("%s (%d)", b.name, b.burst), b.name, full)
+			r.unmet(c, fmt.Sprintf("%s (%d)", b.name, b.burst), b.name, full)
 		}
 	}
+}
+
+// callWithinLease checks that no call outlives its lease.
+func (r *reader) callWithinLease(c Config) {
+	if !r.sound(upstreamTimeout, leaseTTL, clockSkewBound, startGrace) {
+		return
+	}
+	k := c.Knobs
+	if room := k.LeaseTTL - 2*k.SkewBound - gate.Margin - k.StartGrace; c.UpstreamTimeout > room {
+		r.fault(upstreamTimeout,
+			fmt.Sprintf("a call could outlive its lease: LEASE_TTL less twice CLOCK_SKEW_BOUND, START_GRACE and %v leaves %v", gate.Margin, room),
+			"lower it or raise LEASE_TTL")
+	}
+}
+
+// fullBatchWithinBudget checks that the shared bucket can meet the dearest batch.
+func (r *reader) fullBatchWithinBudget(c Config) {
+	full, k := piecesInFullBatch*c.BatchTokenCost, c.Knobs
+	if !r.sound(knobVariables...) || !r.sound(batchTokenCost) || k.Bucket().Fits(full) {
+		return
+	}
+	for k.Burst++; !k.Bucket().Fits(full); k.Burst++ { // each token more is one more: a few steps
+	}
+	r.unmet(c, fmt.Sprintf("RATE_BURST (%d), of which clocks and delays take their part", c.Knobs.Burst), rateBurst, k.Burst)
+}
+
+// unmet is the fault of a bucket that can never meet the dearest batch.
+func (r *reader) unmet(c Config, by, burst string, least int) {
+	fix := fmt.Sprintf("raise %s to at least %d", burst, least)
+	if c.BatchTokenCost > 1 {
+		fix = "lower it or " + fix
+	}
+	r.fault(batchTokenCost, fmt.Sprintf("a batch of 50 costs %d tokens and could never be met by %s", piecesInFullBatch*c.BatchTokenCost, by), fix)
 }
 
 var tableName = regexp.MustCompile(`^[A-Za-z0-9_.-]{3,255}$`)
