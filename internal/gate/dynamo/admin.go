@@ -30,6 +30,12 @@ type Inspection struct {
 	Ahead   time.Duration // of this machine's clock, at the least, as far as whole seconds tell; negative when it is behind
 }
 
+// Change is what a write of an operator's did.
+type Change struct {
+	Before, After gate.State
+	Beneath       gate.Hold // of Before
+}
+
 // Budgets of an operator's calls: his machine may be far away.
 const (
 	adminAttempt = gate.TuneAttempt
@@ -38,20 +44,38 @@ const (
 
 // Inspect reads the gate, strongly consistent. The error is an *Error.
 func (s *Store) Inspect(ctx context.Context) (Inspection, error) {
-	sent := s.Now().Round(0)
-	out, err := s.Client.GetItem(ctx, &dynamodb.GetItemInput{
-		TableName: aws.String(s.Table), Key: item{attrKey: text(s.pk)}, ConsistentRead: aws.Bool(true),
-	})
-	if err == nil && out.Item == nil {
+	it, i, err := s.fetch(ctx)
+	if err == nil && it == nil {
 		err = errNoGate
+	}
+	if err == nil {
+		i.State, i.Beneath, err = inspect(it)
 	}
 	if err != nil {
 		return Inspection{}, s.fail(ctx, "read", err)
 	}
-	i := Inspection{At: s.Now().Round(0)}
-	if i.State, i.Beneath, err = inspect(out.Item); err != nil {
-		return Inspection{}, s.fail(ctx, "read", err)
+	return i, nil
+}
+
+// ClockAhead is Inspection.Ahead, also where there is no gate.
+func (s *Store) ClockAhead(ctx context.Context) (time.Duration, error) {
+	_, i, err := s.fetch(ctx)
+	if err != nil {
+		return 0, s.fail(ctx, "read", err)
 	}
+	return i.Ahead, nil
+}
+
+// fetch reads the item, nil for none, and the clocks.
+func (s *Store) fetch(ctx context.Context) (item, Inspection, error) {
+	sent := s.Now().Round(0)
+	out, err := s.Client.GetItem(ctx, &dynamodb.GetItemInput{
+		TableName: aws.String(s.Table), Key: item{attrKey: text(s.pk)}, ConsistentRead: aws.Bool(true),
+	})
+	if err != nil {
+		return nil, Inspection{}, err
+	}
+	i := Inspection{At: s.Now().Round(0)}
 	if server, ok := awsmiddleware.GetServerTime(out.ResultMetadata); ok {
 		// The answer was stamped between sent and At, within the second that begins at server.
 		if least := sent.Sub(server.Add(time.Second)); least > 0 {
@@ -60,7 +84,7 @@ func (s *Store) Inspect(ctx context.Context) (Inspection, error) {
 			i.Ahead = most
 		}
 	}
-	return i, nil
+	return out.Item, i, nil
 }
 
 func inspect(it item) (gate.State, gate.Hold, error) {
@@ -80,10 +104,10 @@ func inspect(it item) (gate.State, gate.Hold, error) {
 	return state, beneath, nil
 }
 
-// Tune puts knobs into force in the place of those of a version, and returns the state after it. ErrChanged: that version is not in force any more.
-func (s *Store) Tune(ctx context.Context, version int, k gate.Knobs) (gate.State, error) {
+// Tune puts knobs into force in the place of those of a version. ErrChanged: that version is not in force any more.
+func (s *Store) Tune(ctx context.Context, version int, k gate.Knobs) (Change, error) {
 	if faults := k.Validate(); len(faults) > 0 {
-		return gate.State{}, &Error{Op: "set", Kind: KindInvalid, Err: errors.New(faults[0].String())}
+		return Change{}, &Error{Op: "set", Kind: KindInvalid, Err: errors.New(faults[0].String())}
 	}
 	return s.change(ctx, "set", func(state gate.State, _ gate.Hold, now gate.Micros) (*expression, gate.Write, error) {
 		w := state.PlanTune(now, k)
@@ -94,8 +118,8 @@ func (s *Store) Tune(ctx context.Context, version int, k gate.Knobs) (gate.State
 	})
 }
 
-// Pause holds the gate for d and returns the state after it. ErrNothingToDo: another hold lasts longer.
-func (s *Store) Pause(ctx context.Context, d time.Duration) (gate.State, error) {
+// Pause holds the gate for d. ErrNothingToDo: another hold lasts longer.
+func (s *Store) Pause(ctx context.Context, d time.Duration) (Change, error) {
 	return s.change(ctx, "hold", func(state gate.State, beneath gate.Hold, now gate.Micros) (*expression, gate.Write, error) {
 		w, ok := state.PlanPause(now, d, beneath)
 		if !ok {
@@ -105,8 +129,8 @@ func (s *Store) Pause(ctx context.Context, d time.Duration) (gate.State, error) 
 	})
 }
 
-// Lift ends the operator's hold, with force any hold, and returns the state after it. ErrNothingToDo: there is none that it may end.
-func (s *Store) Lift(ctx context.Context, force bool) (gate.State, error) {
+// Lift ends the operator's hold, with force any hold. ErrNothingToDo: there is none that it may end.
+func (s *Store) Lift(ctx context.Context, force bool) (Change, error) {
 	return s.change(ctx, "clear", func(state gate.State, beneath gate.Hold, now gate.Micros) (*expression, gate.Write, error) {
 		w, ok := state.PlanLift(now, beneath, force)
 		if !ok {
@@ -120,47 +144,46 @@ type planner func(gate.State, gate.Hold, gate.Micros) (*expression, gate.Write, 
 
 // change plans on the gate as it is and writes, anew on what it met while admissions and releases come between. The state that a write of an
 // unknown outcome would have left tells whether it was applied.
-func (s *Store) change(ctx context.Context, op string, plan planner) (gate.State, error) {
+func (s *Store) change(ctx context.Context, op string, plan planner) (Change, error) {
 	i, err := s.Inspect(ctx)
 	if err != nil {
-		return gate.State{}, err
+		return Change{}, err
 	}
 	state, beneath := i.State, i.Beneath
-	var doubtful gate.Write // sent, and perhaps applied
-	var on gate.State       // what it was planned on
+	var doubtful Change // what a write would have done that was perhaps applied
 	last := error(&Error{Op: op, Kind: KindContended, Err: errors.New("the gate changed under every attempt")})
 	for range adminTries {
-		if doubtful != nil && state.Version == on.Version+1 && sameSettings(state, doubtful.Apply(on)) {
-			return state, nil
+		if doubtful.After.Version != 0 && sameSettings(state, doubtful.After) {
+			return Change{doubtful.Before, state, doubtful.Beneath}, nil
 		}
 		x, w, err := plan(state, beneath, gate.MicrosOf(s.Now()))
 		if err != nil {
-			return gate.State{}, &Error{Op: op, Kind: KindContended, Err: err}
+			return Change{}, &Error{Op: op, Kind: KindContended, Err: err}
 		}
 		after, met, err := s.send(ctx, x)
 		switch {
 		case err == nil && met == nil:
-			return after, nil
+			return Change{state, after, beneath}, nil
 		case err == nil:
 			if state, beneath, err = inspect(met); err != nil {
-				return gate.State{}, s.fail(ctx, op, err)
+				return Change{}, s.fail(ctx, op, err)
 			}
 			continue
 		}
 		last = s.fail(ctx, op, err)
 		kind, unknown := classify(ctx, err)
 		if unknown {
-			doubtful, on = w, state
+			doubtful = Change{state, w.Apply(state), beneath}
 		}
 		if !worthRetrying(kind) || ctx.Err() != nil {
-			return gate.State{}, last
+			return Change{}, last
 		}
 		if i, err = s.Inspect(ctx); err != nil {
-			return gate.State{}, err
+			return Change{}, err
 		}
 		state, beneath = i.State, i.Beneath
 	}
-	return gate.State{}, last
+	return Change{}, last
 }
 
 // sameSettings says whether two states agree in what an operator sets.

@@ -116,7 +116,7 @@ func TestAnOperatorsHoldWorksOnEveryInstanceAndComesOffAgain(t *testing.T) {
 	put(s, throttled)
 
 	held, err := s.Pause(t.Context(), time.Minute)
-	if err != nil || held.Reason != gate.HoldOperator || held.Version != 2 {
+	if err != nil || held.After.Reason != gate.HoldOperator || held.After.Version != 2 || held.Before.Reason != gate.HoldThrottled {
 		t.Fatalf("%+v, %v", held, err)
 	}
 	if i := inspected(t, s); i.State.Hold != noon.Millis()+61_000 || i.Beneath != (gate.Hold{Until: noon.Millis() + 20_000, Reason: gate.HoldThrottled}) {
@@ -130,7 +130,7 @@ func TestAnOperatorsHoldWorksOnEveryInstanceAndComesOffAgain(t *testing.T) {
 		t.Errorf("changed for a shorter one: %v", err)
 	}
 	left, err := s.Lift(t.Context(), false)
-	if err != nil || left.InForce(noon) != (gate.Hold{Until: noon.Millis() + 20_000, Reason: gate.HoldThrottled}) {
+	if err != nil || left.After.InForce(noon) != (gate.Hold{Until: noon.Millis() + 20_000, Reason: gate.HoldThrottled}) {
 		t.Errorf("%+v, %v", left, err)
 	}
 	if i := inspected(t, s); i.Beneath != (gate.Hold{}) || len(i.State.Leases) != 1 {
@@ -145,7 +145,7 @@ func TestAnOperatorsHoldWorksOnEveryInstanceAndComesOffAgain(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if left, err := s.Lift(t.Context(), true); err != nil || left.Hold != 0 {
+	if left, err := s.Lift(t.Context(), true); err != nil || left.After.Hold != 0 || left.Before.Hold == 0 {
 		t.Errorf("by force: %+v, %v", left, err)
 	}
 	mustAcquire(t, New(s.Config), alice)
@@ -156,8 +156,9 @@ func TestKnobsAreChangedOnceAndOnlyThoseThatWereSeen(t *testing.T) {
 	mustAcquire(t, s, alice)
 	k := testKnobs()
 	k.MaxInFlight, k.RatePerSecond = 6, 10
-	after, err := s.Tune(t.Context(), 1, k)
-	if err != nil || after.Version != 2 || after.Limit != 6 || after.Knobs != k || len(after.Leases) != 1 {
+	change, err := s.Tune(t.Context(), 1, k)
+	after := change.After
+	if err != nil || change.Before.Knobs != testKnobs() || after.Version != 2 || after.Limit != 6 || after.Knobs != k || len(after.Leases) != 1 {
 		t.Fatalf("%+v, %v", after, err)
 	}
 	if got := state(t, s); !reflect.DeepEqual(normal(got), normal(after)) {
@@ -199,8 +200,8 @@ func TestKnobsAreChangedUnderLoad(t *testing.T) {
 	k := testKnobs()
 	for n := range 6 {
 		k.RatePerSecond = 10 + float64(n)
-		after, err := s.Tune(t.Context(), n+1, k)
-		if err != nil || after.Knobs != k {
+		change, err := s.Tune(t.Context(), n+1, k)
+		if err != nil || change.After.Knobs != k {
 			t.Errorf("change %d: %v", n, err)
 		}
 	}
@@ -215,13 +216,13 @@ func TestALostAnswerOfAChangeIsNoError(t *testing.T) {
 	for name, f := range map[string]fault{"connection lost": {lost: true}, "timed out": {hang: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for op, do := range map[string]func(*Store) (gate.State, error){
-				"set": func(s *Store) (gate.State, error) {
+			for op, do := range map[string]func(*Store) (Change, error){
+				"set": func(s *Store) (Change, error) {
 					k := testKnobs()
 					k.MaxInFlight = 2
 					return s.Tune(t.Context(), 1, k)
 				},
-				"hold": func(s *Store) (gate.State, error) { return s.Pause(t.Context(), time.Minute) },
+				"hold": func(s *Store) (Change, error) { return s.Pause(t.Context(), time.Minute) },
 			} {
 				w := &wire{}
 				s := initialised(t, w)
@@ -231,8 +232,9 @@ func TestALostAnswerOfAChangeIsNoError(t *testing.T) {
 					}
 					return fault{}
 				}
-				after, err := do(s)
-				if err != nil || after.Version != 2 || !reflect.DeepEqual(normal(after), normal(state(t, s))) {
+				change, err := do(s)
+				after := change.After
+				if err != nil || change.Before.Version != 1 || after.Version != 2 || !reflect.DeepEqual(normal(after), normal(state(t, s))) {
 					t.Errorf("%s: %+v, %v", op, after, err)
 				}
 				if n := w.count("UpdateItem"); n != 1 {
