@@ -1,6 +1,6 @@
 //go:build unix
 
-// Command vingate is the tool a person runs: the product on this machine, and the tables. Try `vingate help`.
+// Command vingate is the tool a person runs: the product on this machine, the tables, the shared budget and the API keys. Try `vingate help`.
 package main
 
 import (
@@ -49,7 +49,7 @@ func newRoot() *cobra.Command {
 		RunE:          help,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newRun(), newServe(), newInvoke(), newTables(), newVersion())
+	root.AddCommand(newRun(), newServe(), newInvoke(), newTables(), newGate(), newKeys(), newVersion())
 	return root
 }
 

@@ -69,3 +69,29 @@ func TestAChangeIsRefusedWithEveryFaultInOneMessage(t *testing.T) {
 		})
 	}
 }
+
+// One knob that cannot be read hides the faults of no other, but for those that hang on it.
+func TestAnUnreadableKnobHidesOnlyWhatHangsOnIt(t *testing.T) {
+	for name, tc := range map[string]struct {
+		changes map[string]string
+		want    string // the variables at fault, in their order
+	}{
+		"the line":           {map[string]string{"MAX_QUEUED": "many", "BATCH_SLOTS": "7", "RATE_PER_SECOND": "20"}, "RATE_BURST MAX_QUEUED BATCH_SLOTS"},
+		"the slots":          {map[string]string{"MAX_IN_FLIGHT": "many", "BATCH_SLOTS": "7", "RATE_PER_SECOND": "20"}, "MAX_IN_FLIGHT RATE_BURST"},
+		"the clocks":         {map[string]string{"CLOCK_SKEW_BOUND": "small", "BATCH_SLOTS": "7", "RATE_PER_SECOND": "20"}, "BATCH_SLOTS CLOCK_SKEW_BOUND"},
+		"none":               {map[string]string{"MAX_IN_FLIGHT": "65", "BATCH_SLOTS": "65"}, "MAX_IN_FLIGHT BATCH_SLOTS"},
+		"the slots and more": {map[string]string{"MAX_IN_FLIGHT": "0", "RATE_PER_SECOND": "-1", "RATE_BURST": "0", "LEASE_TTL": "1h"}, "MAX_IN_FLIGHT RATE_PER_SECOND RATE_BURST LEASE_TTL"},
+	} {
+		_, err := Change(inForce(t), tc.changes, env())
+		var e *Error
+		var got []string
+		if errors.As(err, &e) {
+			for _, f := range e.Faults {
+				got = append(got, f.Variable)
+			}
+		}
+		if strings.Join(got, " ") != tc.want {
+			t.Errorf("%s: %v, want faults of %s", name, err, tc.want)
+		}
+	}
+}

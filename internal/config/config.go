@@ -6,6 +6,7 @@ package config
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -181,9 +182,29 @@ const beforeCall = time.Second
 const piecesInFullBatch = 5
 
 func (r *reader) gate() Gate {
-	g := Gate{CoordinationTable: r.table(coordinationTable), ResultsTable: r.table(resultsTable)}
-	// The bounds here keep the arithmetic sound; what the numbers mean together is the gate's own check.
-	g.Knobs = gate.Knobs{
+	g := Gate{CoordinationTable: r.table(coordinationTable), ResultsTable: r.table(resultsTable), Knobs: r.knobs()}
+	if r.sound(coordinationTable, resultsTable) && g.CoordinationTable == g.ResultsTable {
+		r.fault(resultsTable, "is the same table as COORDINATION_TABLE", "use two tables, so that stored answers can never throttle the shared budget")
+	}
+	// A knob that cannot be read stands at its default while the others are looked at, so that all their faults are told at once, but for
+	// those that hang on it: there the verdict would mislead.
+	rest := newReader(func(name string) string {
+		if !r.sound(name) {
+			return ""
+		}
+		return r.getenv(name)
+	}).knobs()
+	faults := slices.DeleteFunc(rest.Validate(), func(f gate.Fault) bool { return !r.sound(f.Knob) || !r.sound(hangsOn[f.Knob]...) })
+	for _, f := range faults {
+		r.fault(f.Knob, f.Problem, "")
+	}
+	return g
+}
+
+// knobs reads the numbers of the shared budget. The bounds here keep the arithmetic sound; what the numbers mean together is the gate's own
+// check.
+func (r *reader) knobs() gate.Knobs {
+	return gate.Knobs{
 		MaxInFlight:         r.integer(maxInFlight, 1, 1e6),
 		RatePerSecond:       r.number(ratePerSecond, 1e-6, 1e6),
 		Burst:               r.integer(rateBurst, 1, 1e6),
@@ -198,20 +219,19 @@ func (r *reader) gate() Gate {
 		StartGrace:          r.duration(startGrace, 0, time.Hour),
 		Attempt:             gate.Attempt,
 	}
-	if r.sound(coordinationTable, resultsTable) && g.CoordinationTable == g.ResultsTable {
-		r.fault(resultsTable, "is the same table as COORDINATION_TABLE", "use two tables, so that stored answers can never throttle the shared budget")
-	}
-	if r.sound(knobVariables...) {
-		for _, f := range g.Knobs.Validate() {
-			r.fault(f.Knob, f.Problem, "")
-		}
-	}
-	return g
 }
 
-// knobVariables are the ones gate.Knobs.Validate looks at: with one of them unreadable its verdict would mislead.
+// knobVariables are the ones gate.Knobs.Validate looks at.
 var knobVariables = []string{maxInFlight, ratePerSecond, rateBurst, keySlots, batchSlots, maxQueued,
 	bulkheadInteractive, bulkheadBatch, bulkheadAnon, leaseTTL, clockSkewBound, startGrace}
+
+// hangsOn lists which other knobs decide whether one is at fault.
+var hangsOn = map[string][]string{
+	rateBurst:  {ratePerSecond, clockSkewBound, startGrace},
+	keySlots:   {maxInFlight},
+	batchSlots: {maxInFlight},
+	leaseTTL:   {clockSkewBound, startGrace},
+}
 
 // together checks what concerns more than one variable. Variables that are already at fault are left alone.
 func (r *reader) together(c Config) {

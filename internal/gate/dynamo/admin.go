@@ -33,7 +33,7 @@ type Inspection struct {
 // Change is what a write of an operator's did.
 type Change struct {
 	Before, After gate.State
-	Beneath       gate.Hold // of Before
+	Covers        gate.Hold // the hold beneath the one that was set, if any
 }
 
 // Budgets of an operator's calls: his machine may be far away.
@@ -140,6 +140,7 @@ func (s *Store) Lift(ctx context.Context, force bool) (Change, error) {
 	})
 }
 
+// planner plans a change on a state and what lies beneath its hold.
 type planner func(gate.State, gate.Hold, gate.Micros) (*expression, gate.Write, error)
 
 // change plans on the gate as it is and writes, anew on what it met while admissions and releases come between. The state that a write of an
@@ -154,7 +155,7 @@ func (s *Store) change(ctx context.Context, op string, plan planner) (Change, er
 	last := error(&Error{Op: op, Kind: KindContended, Err: errors.New("the gate changed under every attempt")})
 	for range adminTries {
 		if doubtful.After.Version != 0 && sameSettings(state, doubtful.After) {
-			return Change{doubtful.Before, state, doubtful.Beneath}, nil
+			return Change{doubtful.Before, state, doubtful.Covers}, nil
 		}
 		x, w, err := plan(state, beneath, gate.MicrosOf(s.Now()))
 		if err != nil {
@@ -163,7 +164,7 @@ func (s *Store) change(ctx context.Context, op string, plan planner) (Change, er
 		after, met, err := s.send(ctx, x)
 		switch {
 		case err == nil && met == nil:
-			return Change{state, after, beneath}, nil
+			return Change{state, after, covers(w)}, nil
 		case err == nil:
 			if state, beneath, err = inspect(met); err != nil {
 				return Change{}, s.fail(ctx, op, err)
@@ -173,7 +174,7 @@ func (s *Store) change(ctx context.Context, op string, plan planner) (Change, er
 		last = s.fail(ctx, op, err)
 		kind, unknown := classify(ctx, err)
 		if unknown {
-			doubtful = Change{state, w.Apply(state), beneath}
+			doubtful = Change{state, w.Apply(state), covers(w)}
 		}
 		if !worthRetrying(kind) || ctx.Err() != nil {
 			return Change{}, last
@@ -184,6 +185,13 @@ func (s *Store) change(ctx context.Context, op string, plan planner) (Change, er
 		state, beneath = i.State, i.Beneath
 	}
 	return Change{}, last
+}
+
+func covers(w gate.Write) gate.Hold {
+	if p, is := w.(gate.Pause); is {
+		return p.Beneath
+	}
+	return gate.Hold{}
 }
 
 // sameSettings says whether two states agree in what an operator sets.
