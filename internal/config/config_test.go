@@ -254,7 +254,7 @@ func TestProperty_AcceptedMeansConsistent(t *testing.T) {
 // meets says whether an idle gate with these knobs admits a call of this cost, now or ever: asked of the gate itself.
 func meets(k gate.Knobs, cost int) bool {
 	now := gate.Micros(1e15)
-	_, refusal := gate.NewState(k, now, false).Plan(now, gate.Request{ID: "full", Key: gate.Key{Route: gate.Batch, Tenant: "t"}, Cost: cost})
+	_, _, refusal := gate.NewState(k, now, false).Plan(now, gate.Request{ID: "full", Key: gate.Key{Route: gate.Batch, Tenant: "t"}, Cost: cost})
 	return refusal == nil
 }
 
