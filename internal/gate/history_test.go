@@ -320,8 +320,8 @@ func play(seed uint64, world, told Knobs, calls int) *history {
 // all among the moves.
 func TestSpringCloudGateway2412_GoZero4072_ZaeLimiter309_RandomHistoriesKeepEveryPromise(t *testing.T) {
 	seeds := uint64(300)
-	if testing.Short() {
-		seeds = 30
+	if testing.Short() || raceDetector {
+		seeds = 100
 	}
 	started, claimed := 0, 0
 	for seed := range seeds {
