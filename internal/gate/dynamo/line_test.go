@@ -298,3 +298,47 @@ func fill(st *gate.State) {
 	st.Leases["a"], st.Places[alice.Place()] = noon.Millis()+15_000, []string{"a"}
 	st.Limit = 1
 }
+
+// The founding scenario (d): a bucket of two at one a second, clocks and delays taken to be perfect.
+func TestBucketOfTwoAtOneASecond(t *testing.T) {
+	s := newStore(t, nil)
+	now := noon.Time()
+	s.Now = func() time.Time { return now }
+	k := testKnobs()
+	k.RatePerSecond, k.Burst, k.SkewBound, k.StartGrace, k.Attempt = 1, 2, 0, 0, 0
+	if err := s.Init(context.Background(), k, FullBucket); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []bool{true, true, false} {
+		r := ask(s, fmt.Sprint("tenant", i), 0)
+		if (r.lease != nil) != want || !want && (r.refusal.Cause != gate.NoToken || r.refusal.RetryAfter != time.Second) {
+			t.Fatalf("call %d: %+v %+v", i+1, r.lease, r.refusal)
+		}
+	}
+	now = now.Add(time.Second)
+	if r := ask(s, "tenant", 0); r.lease == nil {
+		t.Errorf("one second later: %+v", r.refusal)
+	}
+}
+
+// The founding scenario (c): two routes of one tenant are two bulkheads, and a full one leaves the other alone.
+func TestTwoRoutesAreTwoBulkheads(t *testing.T) {
+	s := lined(t, nil, func(k *gate.Knobs) { k.BulkheadInteractive, k.BulkheadBatch = 1, 1 })
+	batch := gate.Key{Route: gate.Batch, Tenant: "x"}
+	b, _, _ := s.Acquire(context.Background(), gate.Request{Key: batch})
+	i, _, _ := s.Acquire(context.Background(), gate.Request{Key: gate.Key{Route: gate.Interactive, Tenant: "x"}})
+	if b == nil || i == nil {
+		t.Fatalf("batch %v, interactive %v", b, i)
+	}
+	if _, r, err := s.Acquire(context.Background(), gate.Request{Key: batch}); r == nil || r.Cause != gate.BulkheadFull {
+		t.Errorf("a second batch: %+v, %v", r, err)
+	}
+	for _, l := range []*gate.Lease{b, i} {
+		if err := s.Release(context.Background(), l, gate.Outcome{Kind: gate.Succeeded}); err != nil {
+			t.Error(err)
+		}
+	}
+	if again, _, _ := s.Acquire(context.Background(), gate.Request{Key: batch}); again == nil {
+		t.Error("the place did not come back")
+	}
+}
