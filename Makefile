@@ -14,6 +14,8 @@ UPSTREAM ?= standin
 EVENT ?= events/decode.json
 # How long `make fuzz` stays with each parser.
 FUZZTIME ?= 10s
+# How many faults `make explore` allows in one history.
+FAULTS ?= 1
 
 BIN := .local/bin
 NPM_STAMP := tools/npm/node_modules/.installed
@@ -79,6 +81,10 @@ test: deps $(BIN)/aws-lambda-rie ## Run every test, the end-to-end ones included
 	@CGO_ENABLED=1 go test -race -shuffle=on -timeout 8m ./...
 	@# The explorer of interleavings runs in one goroutine and looks deeper without the race detector.
 	@go test -shuffle=on -timeout 8m ./internal/gate
+
+.PHONY: explore
+explore: go-toolchain ## Walk every interleaving of the gate with FAULTS (1) faults anywhere: minutes
+	@VINGATE_EXPLORE_FAULTS=$(FAULTS) go test -v -count=1 -timeout 60m -run 'TestEveryInterleaving' ./internal/gate
 
 .PHONY: fuzz
 fuzz: go-toolchain ## Fuzz every parser for FUZZTIME (10s) each

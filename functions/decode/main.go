@@ -38,13 +38,13 @@ func main() {
 	callers, errCallers := tenant.New(cfg.TenantHashKey)
 	exitOn(errors.Join(errClient, errUpstream, errCallers))
 	budget := dynamo.New(dynamo.Config{
-		Client: client, Table: cfg.CoordinationTable, Name: "nhtsa", Now: time.Now, NewID: func() string { return rand.Text()[:10] },
+		Client: client, Table: cfg.CoordinationTable, Name: "nhtsa", Now: time.Now, NewID: func() string { return rand.Text()[:6] },
 	})
 	service := decode.New(decode.Config{
 		Gate: budget, Upstream: upstream,
 		Results: results.New(results.Config{Client: client, Table: cfg.ResultsTable,
 			Lives: results.Lives{Hard: cfg.CacheTTL, Soft: cfg.CacheSoftTTL, Negative: cfg.NegativeTTL}}),
-		UpstreamTimeout: cfg.UpstreamTimeout, RequestDeadline: cfg.RequestDeadline, AfterCall: config.AfterCall,
+		MaxWait: cfg.MaxWait, BulkheadWait: cfg.BulkheadWait, UpstreamTimeout: cfg.UpstreamTimeout, RequestDeadline: cfg.RequestDeadline, AfterCall: config.AfterCall,
 		Trace: tracer.Subsegment, Log: log,
 	})
 	// The first call to DynamoDB is the slow one: made here, it is not the first caller's. Without it the instance serves too.

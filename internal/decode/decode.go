@@ -53,6 +53,8 @@ type Config struct {
 	Upstream Upstream
 	Results  Results
 
+	MaxWait         time.Duration // for a slot and a token, in the line
+	BulkheadWait    time.Duration // for a place of one's own key, before it
 	UpstreamTimeout time.Duration // of one call
 	RequestDeadline time.Duration // of everything one request does
 	AfterCall       time.Duration // kept free after a call: at least what the release and then the store, or a look at the gate, take
@@ -117,6 +119,8 @@ const FirstModelYear = 1980
 func LastModelYear(now time.Time) int { return now.UTC().Year() + 2 }
 
 const (
+	// gateAttempts is kept for the gate's own calls beyond the wait.
+	gateAttempts = time.Second
 	// leastCall is the least time worth starting a call with, unless UpstreamTimeout is less. Most answers take less;
 	// with less the call would only burden NHTSA.
 	leastCall = 2 * time.Second
@@ -202,7 +206,7 @@ func (s *Service) Decode(ctx context.Context, req Request) (Result, error) {
 				return landing{refusal: busy(), verdict: onRequest}
 			}
 			asked := s.Now()
-			lease, refusal, verdict := s.acquire(ctx, key, deadline)
+			lease, refusal, verdict := s.acquire(ctx, req.Caller, deadline)
 			if refusal != nil {
 				return landing{refusal: refusal, verdict: verdict, key: key}
 			}
@@ -282,12 +286,16 @@ func (s *Service) save(ctx context.Context, a vpic.Answer) bool {
 }
 
 // acquire leases a place at NHTSA, or says why there is none.
-func (s *Service) acquire(ctx context.Context, key gate.Key, deadline time.Time) (lease *gate.Lease, refusal *Refusal, of verdict) {
-	// What is left must still be worth a call.
-	ctx, cancel := context.WithDeadline(ctx, deadline.Add(-s.AfterCall-s.leastCall()))
+func (s *Service) acquire(ctx context.Context, caller tenant.Caller, deadline time.Time) (lease *gate.Lease, refusal *Refusal, of verdict) {
+	// What is left must still be worth a call, and the last attempt be over by then.
+	latest := deadline.Add(-s.AfterCall - s.leastCall())
+	ctx, cancel := context.WithDeadline(ctx, latest)
 	defer cancel()
+	key := caller.Key(gate.Interactive)
+	room := max(0, latest.Sub(s.Now())-gateAttempts)
 	_ = s.Trace(ctx, "gate", func(ctx context.Context) error {
-		granted, denied, err := s.Gate.Acquire(ctx, gate.Request{Key: key, Cost: 1})
+		granted, denied, err := s.Gate.Acquire(ctx, gate.Request{Key: key, Cost: 1, Tenant: caller.ID,
+			Patience: min(s.MaxWait, room), BulkheadWait: min(s.BulkheadWait, room)})
 		switch {
 		case err != nil:
 			s.Log.ErrorContext(ctx, "the shared budget is not available", "error", err.Error())

@@ -353,11 +353,11 @@ func TestProperty_AnAcceptedConfigurationDecodes(t *testing.T) {
 			w.acquire = func(_ context.Context, r gate.Request) (*gate.Lease, *gate.Refusal, error) {
 				time.Sleep(400 * time.Millisecond)
 				r.ID = "lease"
-				a, refusal := state.Plan(gate.MicrosOf(time.Now()), r)
+				a, _, refusal := state.Plan(gate.MicrosOf(time.Now()), r)
 				if refusal != nil {
 					return nil, refusal, nil
 				}
-				return state.Lease(a, r.Key), nil, nil
+				return state.Lease(a.ID, r.Key, a.Now, a.End), nil, nil
 			}
 			w.call = func(ctx context.Context, q vpic.Query) (vpic.Answer, error) {
 				return w.answer(ctx, q, min(time.Second, cfg.UpstreamTimeout*9/10))

@@ -104,7 +104,7 @@ func TestTheSharedRateHoldsInEveryWindow(t *testing.T) {
 // not one call too many runs.
 func TestKilledInstanceGivesItsSlotBack(t *testing.T) {
 	const ttl, skew = 4 * time.Second, 250 * time.Millisecond
-	p := start(t, 3, 1, "MAX_IN_FLIGHT=1", "LEASE_TTL=4s", "UPSTREAM_TIMEOUT=2s", "RATE_PER_SECOND=20", "RATE_BURST=40")
+	p := start(t, 3, 1, "MAX_IN_FLIGHT=1", "LEASE_TTL=4s", "UPSTREAM_TIMEOUT=2s", "MAX_WAIT=0s", "RATE_PER_SECOND=20", "RATE_BURST=40")
 	vins := accords(2)
 	one := 1
 	p.faults(t, standin.Faults{Rules: []standin.Rule{{Kind: standin.Hang, VIN: vins[0], Count: &one}}})
@@ -245,4 +245,52 @@ func TestLogNamesNobody(t *testing.T) {
 			t.Errorf("the log has %q", secret)
 		}
 	}
+}
+
+// Founding scenario (a) on the whole product: 2 slots, 2 places in the line, 50 ms of patience, NHTSA takes 80 ms, five VINs at once.
+func TestFiveAtOnceOnTwoSlotsAndTwoPlaces(t *testing.T) {
+	p := start(t, 5, 1, "MAX_IN_FLIGHT=2", "MAX_QUEUED=2", "MAX_WAIT=50ms", "KEY_SLOTS=1", "RATE_PER_SECOND=20", "RATE_BURST=40")
+	p.faults(t, standin.Faults{Latency: &standin.Latency{Distribution: standin.Fixed, Value: standin.Duration(80 * time.Millisecond)}})
+	served, refused := 0, 0
+	for round := range 3 {
+		vins := accords(5 * (round + 1))[5*round:]
+		for i, a := range p.all(t, vins) {
+			honest(t, vins[i], a)
+			switch code := a.body["code"]; {
+			case a.status == http.StatusOK:
+				served++
+			case code == "DECODE_QUEUE_FULL" || code == "DECODE_WAIT_TIMEOUT":
+				refused++
+			default:
+				t.Errorf("%d %s", a.status, a.text)
+			}
+		}
+	}
+	if s := p.stats(t); served < 3 || refused < 1 || s.Peak > 2 || int64(served) != s.Calls {
+		t.Errorf("%d served, %d refused, %d calls, %d at once", served, refused, s.Calls, s.Peak)
+	}
+	p.empty(t)
+}
+
+// P4, P5: who waits is served in turn when a place comes free, and says how long it waited.
+func TestWaitersAreServedWithinTheirPatience(t *testing.T) {
+	p := start(t, 8, 1, "MAX_IN_FLIGHT=2", "MAX_WAIT=10s", "REQUEST_DEADLINE=28s", "RATE_PER_SECOND=20", "RATE_BURST=40")
+	p.faults(t, standin.Faults{Latency: &standin.Latency{Distribution: standin.Fixed, Value: standin.Duration(200 * time.Millisecond)}})
+	vins := accords(8)
+	waited := 0
+	for i, a := range p.all(t, vins) {
+		honest(t, vins[i], a)
+		if a.status != http.StatusOK {
+			t.Errorf("%d %s", a.status, a.text)
+			continue
+		}
+		if ms := a.body["provenance"].(map[string]any)["waitedMs"].(float64); ms > 100 {
+			waited++
+		}
+	}
+	if s := p.stats(t); s.Calls != 8 || s.Peak > 2 || waited < 4 {
+		t.Errorf("%d calls, %d at once, %d waited", s.Calls, s.Peak, waited)
+	}
+	window(t, p.stats(t).Starts, 20, 40)
+	p.empty(t)
 }
