@@ -19,6 +19,7 @@ import (
 	"vingate/internal/observe"
 	"vingate/internal/results"
 	"vingate/internal/tenant"
+	tenants "vingate/internal/tenant/dynamo"
 	"vingate/internal/vpic"
 )
 
@@ -35,13 +36,16 @@ func main() {
 	store.APIOptions = tracer.Instrument()
 	client, errClient := ddb.New(ctx, store)
 	upstream, errUpstream := vpic.New(vpic.Config{BaseURL: cfg.UpstreamURL, Timeout: cfg.UpstreamTimeout, Contact: cfg.UpstreamContact, Version: version})
-	callers, errCallers := tenant.New(cfg.TenantHashKey)
+	accounts := tenants.New(tenants.Config{Client: client, Table: cfg.CoordinationTable, Now: time.Now, SkewBound: cfg.Knobs.SkewBound})
+	callers, errCallers := tenant.New(tenant.Config{HashKey: cfg.TenantHashKey, Keys: accounts,
+		Keyed:     tenant.Plan{RatePerSecond: cfg.Tenant.PerSecond, Burst: cfg.Tenant.Burst},
+		Anonymous: tenant.Plan{RatePerSecond: cfg.Anon.PerSecond, Burst: cfg.Anon.Burst}})
 	exitOn(errors.Join(errClient, errUpstream, errCallers))
 	budget := dynamo.New(dynamo.Config{
 		Client: client, Table: cfg.CoordinationTable, Name: "nhtsa", Now: time.Now, NewID: func() string { return rand.Text()[:6] },
 	})
 	service := decode.New(decode.Config{
-		Gate: budget, Upstream: upstream,
+		Gate: budget, Tenants: accounts, Upstream: upstream,
 		Results: results.New(results.Config{Client: client, Table: cfg.ResultsTable,
 			Lives: results.Lives{Hard: cfg.CacheTTL, Soft: cfg.CacheSoftTTL, Negative: cfg.NegativeTTL}}),
 		MaxWait: cfg.MaxWait, BulkheadWait: cfg.BulkheadWait, UpstreamTimeout: cfg.UpstreamTimeout, RequestDeadline: cfg.RequestDeadline, AfterCall: config.AfterCall,

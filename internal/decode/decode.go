@@ -13,7 +13,9 @@ package decode
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"vingate/internal/gate"
@@ -30,6 +32,14 @@ type Gate interface {
 	// Release goes on when its context has ended, and bounds itself within AfterCall.
 	Release(context.Context, *gate.Lease, gate.Outcome) error
 	View(context.Context) (gate.View, error)
+}
+
+// Tenants is what is used of the callers' own buckets.
+type Tenants interface {
+	// Look says whether the caller may ask for a call of this cost; nil, nil means yes. An error means that nobody knows.
+	Look(context.Context, tenant.Caller, int) (*tenant.Refusal, error)
+	// Charge takes the cost of what was granted under id, once. It goes on when its context has ended, and bounds itself within AfterCall.
+	Charge(ctx context.Context, c tenant.Caller, id string, cost int) error
 }
 
 // Upstream makes exactly one call. Its error is a *vpic.Error.
@@ -50,6 +60,7 @@ type Trace func(ctx context.Context, name string, step func(context.Context) err
 // Config of a service. Trace, Log and Now may be nil.
 type Config struct {
 	Gate     Gate
+	Tenants  Tenants
 	Upstream Upstream
 	Results  Results
 
@@ -90,6 +101,16 @@ type Request struct {
 	ModelYear  int    // 0 when none is given
 	Caller     tenant.Caller
 	StoredOnly bool // never cause a call: HEAD, prefetch
+	// Barred, if there is one, is why this caller can cause no call: what is not stored is refused with it.
+	Barred *Refusal
+}
+
+// bar is what a request is refused with that may not cause a call; nil for one that may.
+func (r Request) bar() *Refusal {
+	if r.StoredOnly {
+		return final(NotStored, sayNotStored)
+	}
+	return r.Barred
 }
 
 // Source says where an answer comes from.
@@ -137,6 +158,7 @@ type verdict int
 const (
 	onRequest  verdict = iota // this one request, such as the time it had left
 	onKey                     // the bulkhead of the key
+	onTenant                  // the tenant's own bucket
 	onEveryone                // the shared budget, or NHTSA's answer
 )
 
@@ -148,12 +170,20 @@ type landing struct {
 	saved   bool
 	refusal *Refusal
 	verdict verdict
-	key     gate.Key // of the caller who led
+	leader  tenant.Caller
 }
 
-// concerns says whether the flight's refusal is also one of a follower with this key.
-func (l landing) concerns(key gate.Key) bool {
-	return l.verdict == onEveryone || l.verdict == onKey && l.key == key
+// concerns says whether the flight's refusal is also one of this follower.
+func (l landing) concerns(c tenant.Caller) bool {
+	switch l.verdict {
+	case onEveryone:
+		return true
+	case onTenant:
+		return l.leader.ID == c.ID
+	case onKey:
+		return l.leader.Key(gate.Interactive) == c.Key(gate.Interactive)
+	}
+	return false
 }
 
 // Decode answers one request. The error is a *Refusal.
@@ -180,15 +210,14 @@ func (s *Service) Decode(ctx context.Context, req Request) (Result, error) {
 		return refused(NewModelYearInvalid(began))
 	}
 	query := vpic.Query{VIN: v.Value, ModelYear: req.ModelYear}
-	key := req.Caller.Key(gate.Interactive)
 
-	if req.StoredOnly {
+	if bar := req.bar(); bar != nil {
 		answer, ok, err := s.lookUp(ctx, query)
 		if err != nil {
 			return refused(refuse(CoordinationDown, sayStoreDown, retryStore))
 		}
 		if !ok {
-			return refused(final(NotStored, sayNotStored))
+			return refused(bar)
 		}
 		return Result{VIN: v, Stored: answer, Source: FromCache, Age: answer.Age(s.Now())}, nil
 	}
@@ -201,16 +230,22 @@ func (s *Service) Decode(ctx context.Context, req Request) (Result, error) {
 			if answer, ok, _ := s.lookUp(ctx, query); ok {
 				return landing{answer: answer, source: FromCache}
 			}
-			// 5. gate
 			if !s.worthACall(deadline) {
 				return landing{refusal: busy(), verdict: onRequest}
 			}
+			// 4. tenant
+			if refusal, verdict := s.mayAsk(ctx, req.Caller, deadline); refusal != nil {
+				return landing{refusal: refusal, verdict: verdict, leader: req.Caller}
+			}
+			// 5. gate
 			asked := s.Now()
 			lease, refusal, verdict := s.acquire(ctx, req.Caller, deadline)
 			if refusal != nil {
-				return landing{refusal: refusal, verdict: verdict, key: key}
+				return landing{refusal: refusal, verdict: verdict, leader: req.Caller}
 			}
 			waited := s.Now().Sub(asked)
+			// What was granted is charged beside the call, since a lease that waits for the charge might be too late for its call.
+			defer s.charge(ctx, req.Caller, lease)()
 			// 6. vpic, 7. release
 			called := s.callUnder(ctx, lease, query, deadline, waited, tell)
 			// 8. store
@@ -230,11 +265,11 @@ func (s *Service) Decode(ctx context.Context, req Request) (Result, error) {
 			if flight.source == "" && refusal == nil {
 				refusal = busy()
 			}
-		case refusal != nil && shared && !flight.concerns(key): // the verdict was on the leader alone
+		case refusal != nil && shared && !flight.concerns(req.Caller): // the verdict was on the leader alone
 			if s.worthACall(deadline) {
 				continue // this request stands for itself
 			}
-			if flight.verdict == onKey { // otherwise as little time is left here as the leader had
+			if flight.verdict != onRequest { // otherwise as little time is left here as the leader had
 				refusal = busy()
 			}
 		}
@@ -285,16 +320,83 @@ func (s *Service) save(ctx context.Context, a vpic.Answer) bool {
 	return err == nil
 }
 
+// cost is what one decode takes of a bucket, the tenant's or the shared one.
+const cost = 1
+
+// mayAsk says whether a place at NHTSA may be asked for: not while everybody is stopped, and not by a tenant whose bucket is dry. Nothing is
+// spent by asking, whatever the answer is.
+//
+// Who cannot be looked up is not let through. The shared budget lies in the same table: when that is down no call is made anyway (and here it
+// is said before a tenant is blamed); when only one tenant's item cannot be read, it is because of a crowd that asks for it, and a bucket that
+// opens under load is none.
+func (s *Service) mayAsk(ctx context.Context, caller tenant.Caller, deadline time.Time) (refusal *Refusal, of verdict) {
+	ctx, cancel := context.WithDeadline(ctx, s.latest(deadline))
+	defer cancel()
+	down := func(err error) (*Refusal, verdict) {
+		s.Log.ErrorContext(ctx, "the tenant's budget is not available", "error", err.Error())
+		if ctx.Err() != nil {
+			return NewCoordinationDown(), onRequest // with more time it might have been read
+		}
+		return NewCoordinationDown(), onEveryone
+	}
+	_ = s.Trace(ctx, "tenant", func(ctx context.Context) error {
+		view, err := s.Gate.View(ctx)
+		if err != nil {
+			refusal, of = down(err)
+			return err
+		}
+		if view.HeldFor > 0 {
+			held := &gate.Refusal{Cause: gate.Held, Hold: view.Hold, RetryAfter: gate.RetryAfter(view.HeldFor)}
+			refusal, of = fromGate(held, caller.Key(gate.Interactive)), about(held)
+			return nil
+		}
+		dry, err := s.Tenants.Look(ctx, caller, cost)
+		switch {
+		case err != nil:
+			refusal, of = down(err)
+		case dry != nil:
+			refusal, of = refuse(RateLimited, sayTenant, dry.RetryAfter), onTenant
+			refusal.Scope = ScopeTenant
+		}
+		return err
+	})
+	return refusal, of
+}
+
+// charge begins to charge the caller for a lease; what it returns waits for the end. Once a call is granted, a charge that fails does not stop
+// it: the shared budget was read and written, and what may be lost is the tenant's to owe, not NHTSA's.
+func (s *Service) charge(ctx context.Context, caller tenant.Caller, lease *gate.Lease) (wait func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if p := recover(); p != nil { // nobody else is there to catch it
+				s.Log.ErrorContext(ctx, "panic in a charge", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			}
+		}()
+		err := s.Trace(ctx, "charge", func(ctx context.Context) error { return s.Tenants.Charge(ctx, caller, lease.ID, cost) })
+		if err != nil {
+			s.Log.ErrorContext(ctx, "tenant perhaps not charged for a call", "tenant", caller.ID, "error", err.Error())
+		}
+	}()
+	return func() { <-done }
+}
+
+// latest is when a place must be there, for what is left to be worth a call.
+func (s *Service) latest(deadline time.Time) time.Time {
+	return deadline.Add(-s.AfterCall - s.leastCall())
+}
+
 // acquire leases a place at NHTSA, or says why there is none.
 func (s *Service) acquire(ctx context.Context, caller tenant.Caller, deadline time.Time) (lease *gate.Lease, refusal *Refusal, of verdict) {
-	// What is left must still be worth a call, and the last attempt be over by then.
-	latest := deadline.Add(-s.AfterCall - s.leastCall())
+	latest := s.latest(deadline) // the last attempt is over by then
 	ctx, cancel := context.WithDeadline(ctx, latest)
 	defer cancel()
 	key := caller.Key(gate.Interactive)
 	room := max(0, latest.Sub(s.Now())-gateAttempts)
 	_ = s.Trace(ctx, "gate", func(ctx context.Context) error {
-		granted, denied, err := s.Gate.Acquire(ctx, gate.Request{Key: key, Cost: 1, Tenant: caller.ID,
+		granted, denied, err := s.Gate.Acquire(ctx, gate.Request{Key: key, Ceiling: caller.Plan.Ceiling(gate.Interactive), Cost: cost,
+			Tenant: caller.ID, Weight: caller.Plan.Weight,
 			Patience: min(s.MaxWait, room), BulkheadWait: min(s.BulkheadWait, room)})
 		switch {
 		case err != nil:

@@ -29,7 +29,7 @@ func TestALiveDecodePassesItsLanesInOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := w.happened(), "get, acquire interactive:anon cost 1, call 1HGCM82633A004352 2001, release succeeded, put"; got != want {
+		if got, want := w.happened(), "get, view, look anonymous001 cost 1, acquire interactive:anon cost 1, call 1HGCM82633A004352 2001, release succeeded, put"; got != want {
 			t.Errorf("happened: %s\n    want: %s", got, want)
 		}
 		if w.outcomes[0] != (gate.Outcome{Kind: gate.Succeeded, Took: 400 * time.Millisecond}) {
@@ -395,8 +395,8 @@ func TestTheLastAnswerOfNHTSAsQuotaStopsEverybody(t *testing.T) {
 func TestRetryAfterIsTheGatesPauseWhenThatIsLonger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := newWorld(t)
-		w.view = gate.View{HeldFor: 59500 * time.Millisecond, Hold: gate.HoldThrottled}
 		w.call = func(context.Context, vpic.Query) (vpic.Answer, error) {
+			w.view = gate.View{HeldFor: 59500 * time.Millisecond, Hold: gate.HoldThrottled}
 			return vpic.Answer{}, &vpic.Error{Kind: vpic.Throttled, Status: 429, Started: true}
 		}
 		_, err := s.Decode(t.Context(), Request{VIN: accord, Caller: somebody})
@@ -438,7 +438,7 @@ func TestEveryDenialOfTheGateHasItsCode(t *testing.T) {
 				if r.Code != tc.code || r.Scope != tc.scope || r.Code.Status() != tc.status || r.RetryAfter != 4*time.Second || r.Waited != 2*time.Second {
 					t.Errorf("refused with %+v", r)
 				}
-				if w.happened() != "get, acquire interactive:alice0000001 cost 1" {
+				if w.happened() != "get, view, look alice0000001 cost 1, acquire interactive:alice0000001 cost 1" {
 					t.Errorf("happened: %s", w.happened())
 				}
 				// Our own limits are never called NHTSA's trouble, nor the reverse.

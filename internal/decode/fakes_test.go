@@ -49,6 +49,10 @@ type world struct {
 	get     func() error
 	put     func() error
 	view    gate.View
+	viewErr error
+	look    func(tenant.Caller) (*tenant.Refusal, error)
+	charge  func(context.Context) error
+	charges []string // what tenants were charged for, in any order: beside the calls
 }
 
 func newWorld(t *testing.T) (*world, *Service) {
@@ -58,10 +62,12 @@ func newWorld(t *testing.T) (*world, *Service) {
 	w.call = func(ctx context.Context, q vpic.Query) (vpic.Answer, error) {
 		return w.answer(ctx, q, 400*time.Millisecond)
 	}
+	w.look = func(tenant.Caller) (*tenant.Refusal, error) { return nil, nil }
+	w.charge = func(context.Context) error { return nil }
 	w.get = func() error { return nil }
 	w.put = func() error { return nil }
 	return w, New(Config{
-		Gate: (*fakeGate)(w), Upstream: (*fakeUpstream)(w), Results: (*fakeResults)(w),
+		Gate: (*fakeGate)(w), Tenants: (*fakeTenants)(w), Upstream: (*fakeUpstream)(w), Results: (*fakeResults)(w),
 		UpstreamTimeout: 10 * time.Second, RequestDeadline: 27 * time.Second, AfterCall: config.AfterCall,
 		Log: slog.New(slog.NewJSONHandler(&syncWriter{w: &w.logged, mu: &w.mu}, nil)),
 	})
@@ -155,7 +161,23 @@ func (g *fakeGate) Release(ctx context.Context, l *gate.Lease, o gate.Outcome) e
 
 func (g *fakeGate) View(context.Context) (gate.View, error) {
 	(*world)(g).note("view")
-	return g.view, nil
+	return g.view, g.viewErr
+}
+
+type fakeTenants world
+
+func (f *fakeTenants) Look(_ context.Context, c tenant.Caller, cost int) (*tenant.Refusal, error) {
+	w := (*world)(f)
+	w.note("look %s cost %d", c.ID, cost)
+	return w.look(c)
+}
+
+func (f *fakeTenants) Charge(ctx context.Context, c tenant.Caller, id string, cost int) error {
+	w := (*world)(f)
+	w.mu.Lock()
+	w.charges = append(w.charges, fmt.Sprintf("%s for %s cost %d", c.ID, id, cost))
+	w.mu.Unlock()
+	return w.charge(ctx)
 }
 
 type fakeUpstream world

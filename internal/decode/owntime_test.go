@@ -16,6 +16,8 @@ import (
 	"vingate/internal/gate"
 	"vingate/internal/gate/dynamo"
 	"vingate/internal/results"
+	"vingate/internal/tenant"
+	tenants "vingate/internal/tenant/dynamo"
 	"vingate/internal/vpic"
 )
 
@@ -212,27 +214,50 @@ func (g grants) Acquire(context.Context, gate.Request) (*gate.Lease, *gate.Refus
 	return g.w.lease(), nil, nil
 }
 
+// View works until the call is made.
+func (g grants) View(ctx context.Context) (gate.View, error) {
+	if g.w.count("call") == 0 {
+		return gate.View{}, nil
+	}
+	return g.Store.View(ctx)
+}
+
+// owes has the real store's charge over such a table.
+type owes struct {
+	*tenants.Store
+}
+
+func (owes) Look(context.Context, tenant.Caller, int) (*tenant.Refusal, error) { return nil, nil }
+
 // The real stores end what they do after a call, at its worst, within the time that is kept free for it, also after a call
 // that took all it had.
 func TestWhatFollowsACallFitsIntoItsTime(t *testing.T) {
 	for name, tc := range map[string]struct {
 		end    *vpic.Error
+		atOnce bool          // so that the charge is still under way
 		passes time.Duration // after the call
 		code   Code
 	}{
-		"release and store":              {nil, 1500 * time.Millisecond, ""},
-		"release and a look at the gate": {&vpic.Error{Kind: vpic.Throttled, Status: 429, Started: true}, 1700 * time.Millisecond, UpstreamThrottled},
+		"release and store":                      {nil, false, 1500 * time.Millisecond, ""},
+		"release and store, beside the charge":   {nil, true, 1500 * time.Millisecond, ""},
+		"release and a look at the gate":         {&vpic.Error{Kind: vpic.Throttled, Status: 429, Started: true}, false, 1700 * time.Millisecond, UpstreamThrottled},
+		"the same after a call that never began": {&vpic.Error{Kind: vpic.Unavailable}, true, 1700 * time.Millisecond, UpstreamUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, s := newWorld(t)
 				s.Gate = grants{dynamo.New(dynamo.Config{Client: hanging{}, Table: "coordination", Name: "nhtsa", Now: time.Now, NewID: func() string { return "lease" }}), w}
 				s.Results = results.New(results.Config{Client: hanging{}, Table: "results"})
+				s.Tenants = owes{tenants.New(tenants.Config{Client: hanging{}, Table: "coordination", Now: time.Now})}
+				caller := somebody
+				caller.Plan = tenant.Plan{RatePerSecond: 1, Burst: 20}
 				const own = 9 * time.Second
 				var ended time.Time
 				w.call = func(ctx context.Context, q vpic.Query) (vpic.Answer, error) {
 					latest, _ := ctx.Deadline()
-					time.Sleep(time.Until(latest) - time.Millisecond)
+					if !tc.atOnce {
+						time.Sleep(time.Until(latest) - time.Millisecond)
+					}
 					ended = time.Now()
 					if tc.end != nil {
 						return vpic.Answer{}, tc.end
@@ -242,7 +267,7 @@ func TestWhatFollowsACallFitsIntoItsTime(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), own)
 				defer cancel()
 				began := time.Now()
-				r, err := s.Decode(ctx, Request{VIN: accord, Caller: somebody})
+				r, err := s.Decode(ctx, Request{VIN: accord, Caller: caller})
 				passed, left := time.Since(ended), own-time.Since(began)
 				if tc.code == "" && (err != nil || r.Make != "HONDA" || r.Saved) || tc.code != "" && refused(t, err).Code != tc.code {
 					t.Errorf("%+v, %v", r, err)

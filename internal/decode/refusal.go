@@ -17,6 +17,7 @@ const (
 	VINInvalid          Code = "VIN_INVALID"
 	ModelYearInvalid    Code = "MODEL_YEAR_INVALID"
 	APIKeyUnknown       Code = "API_KEY_UNKNOWN"
+	APIKeyRevoked       Code = "API_KEY_REVOKED"
 	NotStored           Code = "NOT_STORED"
 	RateLimited         Code = "RATE_LIMITED"
 	BulkheadTimeout     Code = "BULKHEAD_TIMEOUT"
@@ -74,6 +75,7 @@ var kinds = map[Code]struct {
 	VINInvalid:          {http.StatusBadRequest, "Not a VIN"},
 	ModelYearInvalid:    {http.StatusBadRequest, "Not a model year"},
 	APIKeyUnknown:       {http.StatusUnauthorized, "Unknown API key"},
+	APIKeyRevoked:       {http.StatusForbidden, "Revoked API key"},
 	NotStored:           {http.StatusNotFound, "No stored answer"},
 	RateLimited:         {http.StatusTooManyRequests, "Decodes are limited here"},
 	BulkheadTimeout:     {http.StatusTooManyRequests, "Earlier lookups still running"},
@@ -126,6 +128,7 @@ const (
 	sayInternal     = "Something went wrong here. It has been recorded."
 	sayNotStored    = "No answer for this VIN is stored here. Only an ordinary GET request asks NHTSA."
 	sayKeyUnknown   = "The API key in X-Api-Key is not known. Without that header you decode as an anonymous caller."
+	sayKeyRevoked   = "The API key in X-Api-Key has been revoked. Ask the operator of this service for another one."
 	sayNotFound     = "There is nothing under this path. A decode is GET /v1/vins/{vin}."
 	sayEventFormat  = "This function takes API Gateway HTTP API events in payload format 2.0 only."
 	sayModelYear    = "The model year must be one number from %d to %d."
@@ -149,6 +152,9 @@ func NewInternal() *Refusal { return final(Internal, sayInternal) }
 
 // NewAPIKeyUnknown refuses a caller who shows a key nobody was given.
 func NewAPIKeyUnknown() *Refusal { return final(APIKeyUnknown, sayKeyUnknown) }
+
+// NewAPIKeyRevoked refuses a caller who shows a key that was good once.
+func NewAPIKeyRevoked() *Refusal { return final(APIKeyRevoked, sayKeyRevoked) }
 
 // NewNotFound refuses a path that is no route.
 func NewNotFound() *Refusal { return final(ResourceNotFound, sayNotFound) }

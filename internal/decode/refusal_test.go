@@ -20,7 +20,7 @@ import (
 // every refusal there is, from every way a request can end.
 func every(t *testing.T) []*Refusal {
 	t.Helper()
-	list := []*Refusal{NewInternal(), NewAPIKeyUnknown(), NewNotFound(), NewMethodNotAllowed("DELETE"), NewEventUnsupported(), NewCoordinationDown(),
+	list := []*Refusal{NewInternal(), NewAPIKeyUnknown(), NewAPIKeyRevoked(), NewNotFound(), NewMethodNotAllowed("DELETE"), NewEventUnsupported(), NewCoordinationDown(),
 		NewModelYearInvalid(time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)), final(NotStored, sayNotStored),
 		busy(), refuse(CoordinationDown, sayStoreDown, retryStore), fromUpstream(errLate), fromUpstream(errCutShort)}
 	for _, k := range []vpic.Kind{vpic.Throttled, vpic.Unavailable, vpic.Timeout, vpic.BadResponse, vpic.NotStarted, vpic.BadQuery} {
@@ -80,7 +80,7 @@ var vehicleWords = regexp.MustCompile(`(?i)\b(make|brand|honda|ford|engine|typic
 
 // The table in the package's documents: a code and its status never part.
 func TestStatusesOfTheCodes(t *testing.T) {
-	want := map[Code]int{"VIN_INVALID": 400, "MODEL_YEAR_INVALID": 400, "API_KEY_UNKNOWN": 401, "NOT_STORED": 404, "NOT_FOUND": 404, "METHOD_NOT_ALLOWED": 405,
+	want := map[Code]int{"VIN_INVALID": 400, "MODEL_YEAR_INVALID": 400, "API_KEY_UNKNOWN": 401, "API_KEY_REVOKED": 403, "NOT_STORED": 404, "NOT_FOUND": 404, "METHOD_NOT_ALLOWED": 405,
 		"RATE_LIMITED": 429, "BULKHEAD_TIMEOUT": 429, "DECODE_QUEUE_FULL": 429, "DECODE_WAIT_TIMEOUT": 429, "INTERNAL": 500, "EVENT_UNSUPPORTED": 500,
 		"UPSTREAM_BAD_RESPONSE": 502, "UPSTREAM_THROTTLED": 503, "UPSTREAM_UNAVAILABLE": 503, "COORDINATION_UNAVAILABLE": 503, "UPSTREAM_TIMEOUT": 504}
 	for c, status := range want {

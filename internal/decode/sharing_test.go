@@ -291,7 +291,7 @@ func TestFollowersWithAsLittleTimeTakeTheLeadersVerdict(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if got, want := w.happened(), "get, acquire interactive:alice0000001 cost 1, call 1HGCM82633A004352 0, release abandoned"; got != want {
+		if got, want := w.happened(), "get, view, look alice0000001 cost 1, acquire interactive:alice0000001 cost 1, call 1HGCM82633A004352 0, release abandoned"; got != want {
 			t.Errorf("happened: %s\n    want: %s", got, want)
 		}
 	})
@@ -323,7 +323,7 @@ func TestAFollowerWithoutTimeIsNotToldOfTheLeadersBulkhead(t *testing.T) {
 
 // A verdict that was forgotten, or a cause that is not known here, is nobody else's.
 func TestAnUnknownVerdictIsNobodyElses(t *testing.T) {
-	if (landing{refusal: busy()}).concerns(alice.Key(gate.Interactive)) || (landing{refusal: busy()}).concerns(gate.Key{}) {
+	if (landing{refusal: busy()}).concerns(alice) || (landing{refusal: busy()}).concerns(tenant.Caller{}) {
 		t.Error("a verdict that was not set is inherited")
 	}
 	for cause, want := range map[gate.Cause]verdict{

@@ -38,7 +38,8 @@ type Gate interface {
 
 // Callers says who is asking.
 type Callers interface {
-	Identify(apiKey, address string) (tenant.Caller, error)
+	// Identify's error is tenant.ErrAPIKeyUnknown, tenant.ErrAPIKeyRevoked, or that of a table that cannot be read.
+	Identify(ctx context.Context, apiKey, address string) (tenant.Caller, error)
 }
 
 // Config of a handler. Log and Now may be nil.

@@ -65,7 +65,18 @@ type edgeOf struct {
 	view     func() (gate.View, error)
 	prime    func(context.Context) error
 	table    error // what every call of the results table brings
+	look     func() (*tenant.Refusal, error)
+	charges  []string // tenants
+	keys     map[tenant.Hash]tenant.Key
+	keysDown error
 }
+
+// Keys that somebody was given.
+var (
+	goodKey, goodHash       = tenant.NewAPIKey([tenant.KeyEntropy]byte{1})
+	revokedKey, revokedHash = tenant.NewAPIKey([tenant.KeyEntropy]byte{2})
+	forgedKey, _            = tenant.NewAPIKey([tenant.KeyEntropy]byte{3})
+)
 
 // bubble runs f at noon of a day on which no time passes by itself.
 func bubble(t *testing.T, f func(*testing.T, *edgeOf)) {
@@ -82,13 +93,19 @@ func bubble(t *testing.T, f func(*testing.T, *edgeOf)) {
 			return gate.View{Limit: 4, Knobs: gate.Knobs{MaxInFlight: 4, Burst: 10, RatePerSecond: 2}, InFlight: 1, Tokens: 9, Queued: 0, KnobsVersion: 3, ReadAt: noon}, nil
 		}
 		e.prime = func(context.Context) error { return nil }
-		callers, err := tenant.New([]byte("0123456789abcdef"))
+		e.look = func() (*tenant.Refusal, error) { return nil, nil }
+		e.keys = map[tenant.Hash]tenant.Key{
+			goodHash:    {Hash: goodHash, Tenant: "abcdefghijkl"},
+			revokedHash: {Hash: revokedHash, Tenant: "mnopqrstuvwx", Revoked: noon},
+		}
+		callers, err := tenant.New(tenant.Config{HashKey: []byte("0123456789abcdef"), Keys: (*playedKeys)(e),
+			Keyed: tenant.Plan{RatePerSecond: 1, Burst: 20}, Anonymous: tenant.Plan{RatePerSecond: 1, Burst: 20}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		log := slog.New(slog.NewJSONHandler(&locked{&e.mu, &e.log}, nil))
 		service := decode.New(decode.Config{
-			Gate: (*playedGate)(e), Upstream: (*playedUpstream)(e),
+			Gate: (*playedGate)(e), Tenants: (*playedTenants)(e), Upstream: (*playedUpstream)(e),
 			Results:         results.New(results.Config{Client: (*playedTable)(e), Table: "results", Lives: results.Lives{Hard: 720 * time.Hour, Soft: 168 * time.Hour, Negative: 24 * time.Hour}}),
 			UpstreamTimeout: 10 * time.Second, RequestDeadline: 27 * time.Second, AfterCall: config.AfterCall, Log: log,
 		})
@@ -120,6 +137,30 @@ func (g *playedGate) Acquire(_ context.Context, r gate.Request) (*gate.Lease, *g
 func (g *playedGate) Release(context.Context, *gate.Lease, gate.Outcome) error { return nil }
 func (g *playedGate) View(context.Context) (gate.View, error)                  { return g.view() }
 func (g *playedGate) Prime(ctx context.Context) error                          { return g.prime(ctx) }
+
+type playedTenants edgeOf
+
+func (p *playedTenants) Look(context.Context, tenant.Caller, int) (*tenant.Refusal, error) {
+	return p.look()
+}
+
+func (p *playedTenants) Charge(_ context.Context, c tenant.Caller, _ string, _ int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.charges = append(p.charges, c.ID)
+	return nil
+}
+
+type playedKeys edgeOf
+
+func (p *playedKeys) Find(_ context.Context, h tenant.Hash) (tenant.Key, bool, error) {
+	if p.keysDown != nil {
+		time.Sleep(500 * time.Millisecond)
+		return tenant.Key{}, false, p.keysDown
+	}
+	k, ok := p.keys[h]
+	return k, ok, nil
+}
 
 type playedUpstream edgeOf
 
@@ -241,4 +282,6 @@ func (quietGate) Prime(context.Context) error             { return nil }
 
 type anybody struct{}
 
-func (anybody) Identify(string, string) (tenant.Caller, error) { return tenant.Caller{ID: "x"}, nil }
+func (anybody) Identify(context.Context, string, string) (tenant.Caller, error) {
+	return tenant.Caller{ID: "x"}, nil
+}

@@ -15,6 +15,7 @@ import (
 
 	"vingate/internal/decode"
 	"vingate/internal/gate"
+	"vingate/internal/tenant"
 	"vingate/internal/vpic"
 )
 
@@ -46,6 +47,13 @@ var goldens = []struct {
 	{"vin-invalid-empty", nil, httpRequest{path: "/v1/vins/"}, decode.VINInvalid},
 	{"model-year-invalid", nil, httpRequest{path: "/v1/vins/" + accord, query: "modelYear=2029"}, decode.ModelYearInvalid},
 	{"api-key-unknown", nil, httpRequest{path: "/v1/vins/" + accord, header: map[string]string{"x-api-key": "vg_0123456789"}}, decode.APIKeyUnknown},
+	{"api-key-forged", nil, with(forgedKey), decode.APIKeyUnknown},
+	{"api-key-revoked", nil, with(revokedKey), decode.APIKeyRevoked},
+	{"api-key-good", nil, with(goodKey), ""},
+	{"api-key-good-stored-without-the-table", without(stored(time.Minute)), with(goodKey), ""},
+	{"api-key-without-the-table", without(nil), with(goodKey), decode.CoordinationDown},
+	{"rate-limited-tenant", drained, httpRequest{path: "/v1/vins/" + accord}, decode.RateLimited},
+	{"rate-limited-tenant-with-key", drained, with(goodKey), decode.RateLimited},
 	{"rate-limited", denied(gate.Refusal{Cause: gate.NoToken, RetryAfter: 2 * time.Second}), httpRequest{path: "/v1/vins/" + accord}, decode.RateLimited},
 	{"rate-limited-operator", denied(gate.Refusal{Cause: gate.Held, Hold: gate.HoldOperator, RetryAfter: 10 * time.Minute}), httpRequest{path: "/v1/vins/" + accord}, decode.RateLimited},
 	{"rate-limited-starting", denied(gate.Refusal{Cause: gate.Held, Hold: gate.HoldStarting, RetryAfter: 15 * time.Second}), httpRequest{path: "/v1/vins/" + accord}, decode.RateLimited},
@@ -79,6 +87,26 @@ func stored(age time.Duration) func(*testing.T, *edgeOf) {
 	}
 }
 
+// with shows a key.
+func with(apiKey string) httpRequest {
+	return httpRequest{path: "/v1/vins/" + accord, header: map[string]string{"x-api-key": apiKey}}
+}
+
+// without takes the table of the keys away.
+func without(then func(*testing.T, *edgeOf)) func(*testing.T, *edgeOf) {
+	return func(t *testing.T, e *edgeOf) {
+		if then != nil {
+			then(t, e)
+		}
+		e.keysDown = errDown
+	}
+}
+
+// drained is a tenant who has used all he had.
+func drained(_ *testing.T, e *edgeOf) {
+	e.look = func() (*tenant.Refusal, error) { return &tenant.Refusal{RetryAfter: 7 * time.Second}, nil }
+}
+
 func answering(changes map[string]string) func(*testing.T, *edgeOf) {
 	return func(_ *testing.T, e *edgeOf) {
 		e.upstream = func(q vpic.Query) (map[string]string, error) {
@@ -105,7 +133,7 @@ func failing(err vpic.Error) func(*testing.T, *edgeOf) {
 
 func broken(_ *testing.T, e *edgeOf) {
 	e.gate = func() (*gate.Refusal, error) { time.Sleep(400 * time.Millisecond); return nil, errDown }
-	e.view = func() (gate.View, error) { return gate.View{}, errDown }
+	e.view = func() (gate.View, error) { time.Sleep(400 * time.Millisecond); return gate.View{}, errDown }
 	e.prime = func(context.Context) error { return errDown }
 }
 
@@ -248,7 +276,7 @@ func checkProblem(t *testing.T, res httpResponse, code decode.Code, head bool) {
 func checkLog(t *testing.T, e *edgeOf) {
 	t.Helper()
 	lines := e.log.String()
-	for _, secret := range []string{accord[9:], "198.51.100", "vg_0123456789", "modelYear=", "/v1/vins/1"} {
+	for _, secret := range []string{accord[9:], "198.51.100", "vg_", "modelYear=", "/v1/vins/1"} {
 		if strings.Contains(strings.ToUpper(lines), strings.ToUpper(secret)) {
 			t.Errorf("%q is logged: %s", secret, lines)
 		}

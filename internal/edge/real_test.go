@@ -27,6 +27,7 @@ import (
 	"vingate/internal/gate/dynamo"
 	"vingate/internal/results"
 	"vingate/internal/tenant"
+	tenants "vingate/internal/tenant/dynamo"
 	"vingate/internal/vpic"
 )
 
@@ -88,6 +89,8 @@ type stack struct {
 	*edge.Handler
 	nhtsa  *nhtsa
 	budget *dynamo.Store
+	keys   *tenants.Keyring
+	again  func() *edge.Handler // another instance
 	log    *bytes.Buffer
 }
 
@@ -97,7 +100,7 @@ func start(t *testing.T, env ...string) *stack {
 	n := startNHTSA(t)
 	local, err := devstack.Start(t.Context(), devstack.Options{
 		Dynoxide: devstack.Find(".", os.Getenv).Dynoxide, UpstreamURL: n.URL + "/api/vehicles",
-		Env: append([]string{"RATE_PER_SECOND=50", "RATE_BURST=120", "UPSTREAM_TIMEOUT=1s"}, env...),
+		Env: append([]string{"RATE_PER_SECOND=50", "RATE_BURST=120", "ANON_RATE_PER_SECOND=50", "ANON_BURST=120", "UPSTREAM_TIMEOUT=1s"}, env...),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -115,20 +118,30 @@ func start(t *testing.T, env ...string) *stack {
 	if err != nil {
 		t.Fatal(err)
 	}
-	callers, err := tenant.New(cfg.TenantHashKey)
-	if err != nil {
-		t.Fatal(err)
-	}
 	s := &stack{nhtsa: n, log: &bytes.Buffer{}}
 	log := slog.New(slog.NewJSONHandler(&lockedWriter{w: s.log}, nil))
 	s.budget = dynamo.New(dynamo.Config{Client: client, Table: cfg.CoordinationTable, Name: "nhtsa", Now: time.Now, NewID: func() string { return rand.Text()[:10] }})
-	service := decode.New(decode.Config{
-		Gate: s.budget, Upstream: panicking{upstream},
-		Results:         results.New(results.Config{Client: client, Table: cfg.ResultsTable, Lives: results.Lives{Hard: cfg.CacheTTL, Soft: cfg.CacheSoftTTL, Negative: cfg.NegativeTTL}}),
-		UpstreamTimeout: cfg.UpstreamTimeout, RequestDeadline: cfg.RequestDeadline, AfterCall: config.AfterCall, Log: log,
-	})
-	s.Handler = edge.New(edge.Config{Decoder: service, Gate: s.budget, Callers: callers, Version: "test", Log: log})
+	s.keys = &tenants.Keyring{Client: local.Client, Table: cfg.CoordinationTable}
+	s.again = func() *edge.Handler {
+		accounts := tenants.New(tenants.Config{Client: client, Table: cfg.CoordinationTable, Now: time.Now, SkewBound: cfg.Knobs.SkewBound})
+		callers, err := tenant.New(tenant.Config{HashKey: cfg.TenantHashKey, Keys: accounts, Keyed: plan(cfg.Tenant), Anonymous: plan(cfg.Anon)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		budget := dynamo.New(s.budget.Config)
+		service := decode.New(decode.Config{
+			Gate: budget, Tenants: accounts, Upstream: panicking{upstream},
+			Results:         results.New(results.Config{Client: client, Table: cfg.ResultsTable, Lives: results.Lives{Hard: cfg.CacheTTL, Soft: cfg.CacheSoftTTL, Negative: cfg.NegativeTTL}}),
+			UpstreamTimeout: cfg.UpstreamTimeout, RequestDeadline: cfg.RequestDeadline, AfterCall: config.AfterCall, Log: log,
+		})
+		return edge.New(edge.Config{Decoder: service, Gate: budget, Callers: callers, Version: "test", Log: log})
+	}
+	s.Handler = s.again()
 	return s
+}
+
+func plan(r config.Rate) tenant.Plan {
+	return tenant.Plan{RatePerSecond: r.PerSecond, Burst: r.Burst}
 }
 
 type lockedWriter struct {
@@ -144,8 +157,13 @@ func (l *lockedWriter) Write(b []byte) (int, error) {
 
 func (s *stack) get(t *testing.T, path string) (status int, body map[string]any, raw string) {
 	t.Helper()
+	return s.getWith(t, "", path)
+}
+
+func (s *stack) getWith(t *testing.T, apiKey, path string) (status int, body map[string]any, raw string) {
+	t.Helper()
 	out, err := s.Invoke(t.Context(), fmt.Appendf(nil,
-		`{"version":"2.0","rawPath":%q,"requestContext":{"stage":"$default","requestId":"r","http":{"method":"GET","sourceIp":"127.0.0.2"}}}`, path))
+		`{"version":"2.0","rawPath":%q,"headers":{"x-api-key":%q},"requestContext":{"stage":"$default","requestId":"r","http":{"method":"GET","sourceIp":"127.0.0.2"}}}`, path, apiKey))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,12 +296,14 @@ func TestWithoutAStoreNobodyIsCalled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	callers, err := tenant.New([]byte("0123456789abcdef"))
+	accounts := tenants.New(tenants.Config{Client: nowhere, Table: "t", Now: time.Now})
+	anybody := tenant.Plan{RatePerSecond: 1, Burst: 20}
+	callers, err := tenant.New(tenant.Config{HashKey: []byte("0123456789abcdef"), Keys: accounts, Keyed: anybody, Anonymous: anybody})
 	if err != nil {
 		t.Fatal(err)
 	}
 	budget := dynamo.New(down)
-	service := decode.New(decode.Config{Gate: budget, Upstream: upstream, Results: results.New(results.Config{Client: nowhere, Table: "t"}),
+	service := decode.New(decode.Config{Gate: budget, Tenants: accounts, Upstream: upstream, Results: results.New(results.Config{Client: nowhere, Table: "t"}),
 		UpstreamTimeout: time.Second, RequestDeadline: 27 * time.Second, AfterCall: config.AfterCall})
 	dark := &stack{Handler: edge.New(edge.Config{Decoder: service, Gate: budget, Callers: callers, Version: "test"})}
 	for _, path := range []string{"/v1/vins/1HGCM82633A004352", "/v1/capacity"} {
@@ -299,4 +319,64 @@ func TestWithoutAStoreNobodyIsCalled(t *testing.T) {
 	if n := s.nhtsa.calls.Load(); n != calls {
 		t.Errorf("%d calls without a budget", n-calls)
 	}
+}
+
+// A key from its making to its end, and a tenant's bucket from full to dry, through every lane.
+func TestAKeyAndItsBucketOnTheRealStore(t *testing.T) {
+	s := start(t)
+	var random [tenant.KeyEntropy]byte
+	_, _ = rand.Read(random[:])
+	apiKey, hash := tenant.NewAPIKey(random)
+	if status, body, raw := s.getWith(t, apiKey, "/v1/vins/1HGCM82633A004352"); status != 401 || body["code"] != "API_KEY_UNKNOWN" {
+		t.Errorf("before it is made: %s", raw)
+	}
+	if err := s.keys.Create(t.Context(), tenant.Key{Hash: hash, Tenant: "abcdefghijkl", Created: time.Now(), Plan: tenant.Plan{RatePerSecond: 0.01, Burst: 3}}); err != nil {
+		t.Fatal(err)
+	}
+	one, other := s.again(), s.again() // the first has seen that there is none, and keeps that for a minute
+	vins := []string{"1HGCM82633A004352", "1HGCM82653A004353", "1HGCM82673A004354", "1HGCM82693A004355", "1HGCM82603A004356"}
+	ask := func(h *edge.Handler, key, vin string) (int, map[string]any, string) {
+		return (&stack{Handler: h}).getWith(t, key, "/v1/vins/"+vin)
+	}
+	for i, vin := range vins[:3] {
+		if status, _, raw := ask([]*edge.Handler{one, other}[i%2], apiKey, vin); status != 200 {
+			t.Fatalf("decode %d: %s", i+1, raw)
+		}
+	}
+	before, calls := s.state(t), s.nhtsa.calls.Load()
+	time.Sleep(1100 * time.Millisecond) // views of the tenant are a second old at most
+	for _, h := range []*edge.Handler{one, other} {
+		status, body, raw := ask(h, apiKey, vins[3])
+		if after, _ := body["retryAfterSeconds"].(float64); status != 429 || body["code"] != "RATE_LIMITED" || body["scope"] != "tenant" || after < 90 || after > 101 {
+			t.Errorf("the bucket is dry: %s", raw)
+		}
+	}
+	if status, _, raw := ask(one, apiKey, vins[0]); status != 200 || !strings.Contains(raw, `\"source\":\"cache\"`) {
+		t.Errorf("a stored answer: %s", raw)
+	}
+	if after := s.state(t); after != before || s.nhtsa.calls.Load() != calls {
+		t.Errorf("a tenant that is refused changed the gate: %s\nto %s", before, after)
+	}
+	if status, _, raw := ask(one, "", vins[4]); status != 200 {
+		t.Errorf("somebody else: %s", raw)
+	}
+	if err := s.keys.Revoke(t.Context(), hash, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if status, body, raw := ask(s.again(), apiKey, vins[0]); status != 403 || body["code"] != "API_KEY_REVOKED" {
+		t.Errorf("after its end: %s", raw)
+	}
+	if strings.Contains(s.log.String(), apiKey) || strings.Contains(s.log.String(), hash.Prefix()) || !strings.Contains(s.log.String(), "abcdefghijkl") {
+		t.Errorf("logged: %s", s.log.String())
+	}
+}
+
+// state is the gate as it is now.
+func (s *stack) state(t *testing.T) string {
+	t.Helper()
+	i, err := dynamo.New(s.budget.Config).Inspect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%+v", i.State)
 }

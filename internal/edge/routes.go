@@ -2,6 +2,7 @@ package edge
 
 import (
 	"context"
+	"errors"
 	"net/url"
 	"strconv"
 	"strings"
@@ -84,9 +85,17 @@ func (h *Handler) dispatch(ctx context.Context, r *request) *response {
 }
 
 func (h *Handler) decode(ctx context.Context, r *request) *response {
-	caller, err := h.Callers.Identify(r.header("X-Api-Key"), r.address)
-	if err != nil {
+	came := h.Now()
+	caller, err := h.Callers.Identify(ctx, r.header("X-Api-Key"), r.address)
+	var barred *decode.Refusal
+	switch {
+	case errors.Is(err, tenant.ErrAPIKeyUnknown):
 		return h.refusal(r, decode.NewAPIKeyUnknown())
+	case errors.Is(err, tenant.ErrAPIKeyRevoked):
+		return h.refusal(r, decode.NewAPIKeyRevoked())
+	case err != nil: // nobody knows whose key it is: stored answers still go out, which anybody may have
+		h.Log.ErrorContext(ctx, "API keys cannot be looked up", "error", clip(err.Error()))
+		barred = decode.NewCoordinationDown()
 	}
 	r.caller = caller
 	year, ok := r.modelYear()
@@ -94,10 +103,12 @@ func (h *Handler) decode(ctx context.Context, r *request) *response {
 		return h.refusal(r, decode.NewModelYearInvalid(h.Now()))
 	}
 	result, err := h.Decoder.Decode(ctx, decode.Request{
-		VIN: r.lastSegment(), ModelYear: year, Caller: caller, StoredOnly: r.method == "HEAD" || r.prefetch(),
+		VIN: r.lastSegment(), ModelYear: year, Caller: caller, StoredOnly: r.method == "HEAD" || r.prefetch(), Barred: barred,
 	})
 	if err != nil {
-		return h.refusal(r, h.asRefusal(ctx, err))
+		refused := h.asRefusal(ctx, err)
+		refused.Waited = h.Now().Sub(came) // also for the look at the key
+		return h.refusal(r, refused)
 	}
 	return h.decoded(r, result)
 }
