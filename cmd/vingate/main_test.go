@@ -140,7 +140,7 @@ func children(t *testing.T) map[string]int {
 func bare(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"PORT", "UPSTREAM", "STANDIN_PORT", "STORE_PORT", "INSTANCES", "CONCURRENCY", "AWS_ENDPOINT_URL_DYNAMODB",
-		"COORDINATION_TABLE", "RESULTS_TABLE", "TENANT_HASH_KEY", "MAX_IN_FLIGHT", "RATE_PER_SECOND", "RATE_BURST"} {
+		"COORDINATION_TABLE", "RESULTS_TABLE", "TENANT_HASH_KEY", "MAX_IN_FLIGHT", "RATE_PER_SECOND", "RATE_BURST", "UPSTREAM_TIMEOUT", "BATCH_TOKEN_COST"} {
 		t.Setenv(name, "")
 	}
 }
@@ -410,7 +410,7 @@ func TestVersionAndHelp(t *testing.T) {
 	if c.await(t) != 0 {
 		t.Error("without a command it fails")
 	}
-	for _, name := range []string{"run", "serve", "invoke", "tables", "version"} {
+	for _, name := range []string{"run", "serve", "invoke", "tables", "gate", "keys", "version"} {
 		if !strings.Contains(c.out.String(), "\n  "+name+" ") {
 			t.Errorf("the help lacks %s", name)
 		}

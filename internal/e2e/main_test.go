@@ -88,7 +88,9 @@ func start(t *testing.T, instances, concurrency int, knobs ...string) *product {
 		Dynoxide: places.Dynoxide, StandIn: filepath.Join(places.Bin, "vpic-standin"), Data: places.Data,
 		CacheDir:  filepath.Join(places.Root, ".local", "vpic"),
 		Bootstrap: filepath.Join(places.Bin, "decode"), Instances: instances, Concurrency: concurrency,
-		Env: append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, knobs...), Log: p.log,
+		Env: append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(),
+			// Everybody here has one address: what is tested is the budget that all share.
+			"ANON_RATE_PER_SECOND=1000", "ANON_BURST=10000"}, knobs...), Log: p.log,
 	})
 	if err != nil {
 		t.Fatal(err)
