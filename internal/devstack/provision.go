@@ -37,7 +37,7 @@ type NoGateError struct{ Table string }
 
 func (e *NoGateError) Error() string {
 	return fmt.Sprintf("table %s exists but has no gate, so no call to NHTSA will be made. Nothing was changed. "+
-		"If nothing uses this table, delete it and run `vingate tables create`: only a new table gets a gate with a full bucket", e.Table)
+		"`vingate gate init --table %s` makes one, which begins empty and held; with `--new-tables` it begins full", e.Table, e.Table)
 }
 
 // Provision makes the tables and, when the coordination table is new, the gate. On existing tables it writes nothing.
