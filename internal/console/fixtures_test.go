@@ -79,6 +79,8 @@ type budget struct {
 	ahead   time.Duration
 	now     time.Time
 	err     error
+	reads   int
+	fails   int // from this read on, with err; 0: all with err
 	between func(*gate.State) // happens between look and write
 }
 
@@ -89,7 +91,11 @@ func newBudget() *budget {
 }
 
 func (b *budget) Inspect(context.Context) (dynamo.Inspection, error) {
-	return dynamo.Inspection{State: b.state.Clone(), Beneath: b.beneath, At: b.now, Ahead: b.ahead}, b.err
+	i := dynamo.Inspection{State: b.state.Clone(), Beneath: b.beneath, At: b.now, Ahead: b.ahead}
+	if b.reads++; b.reads < b.fails {
+		return i, nil
+	}
+	return i, b.err
 }
 
 func (b *budget) ClockAhead(context.Context) (time.Duration, error) { return b.ahead, b.err }

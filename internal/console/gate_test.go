@@ -208,7 +208,7 @@ func TestWatchGivesTheTerminalBackAsItWas(t *testing.T) {
 		for name, end := range map[string]func(*budget, context.CancelFunc){
 			"interrupted": func(_ *budget, cancel context.CancelFunc) { time.AfterFunc(2500*time.Millisecond, cancel) },
 			"the table is gone": func(b *budget, cancel context.CancelFunc) {
-				time.AfterFunc(1500*time.Millisecond, func() { b.err = errors.New("gone\x1b[2J") })
+				b.err, b.fails = errors.New("gone\x1b[2J"), 3
 				time.AfterFunc(3500*time.Millisecond, cancel)
 			},
 		} {

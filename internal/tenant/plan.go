@@ -14,16 +14,13 @@ type Plan struct {
 	RatePerSecond float64 // decodes that reach for NHTSA
 	Burst         int     // of them at once
 
-	Weight int // turns in the line for each turn of weight 1, up to 10
+	Weight int // turns in the line for each turn of weight 1, up to gate.MaxWeight
 
 	Interactive, Batch int // places, queued or live
 }
 
-// Bounds of a plan.
-const (
-	MaxWeight = 10
-	maxPlaces = 1000
-)
+// maxPlaces bounds the places of a plan, as the gate bounds its own.
+const maxPlaces = 1000
 
 // Or is the plan with its zeros taken from another.
 func (p Plan) Or(d Plan) Plan {
@@ -53,7 +50,7 @@ func (p Plan) Validate() []gate.Fault {
 		faults = append(faults, gate.Fault{Knob: "rate", Problem: fmt.Sprintf("%v is not between 0.001 and 1000 decodes a second", r)})
 	}
 	between("burst", p.Burst, 10000)
-	between("weight", p.Weight, MaxWeight)
+	between("weight", p.Weight, gate.MaxWeight)
 	between("interactive", p.Interactive, maxPlaces)
 	between("batch", p.Batch, maxPlaces)
 	return faults
