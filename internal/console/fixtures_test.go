@@ -80,7 +80,7 @@ type budget struct {
 	now     time.Time
 	err     error
 	reads   int
-	fails   int // from this read on, with err; 0: all with err
+	fails   int               // from this read on, with err; 0: all with err
 	between func(*gate.State) // happens between look and write
 }
 
