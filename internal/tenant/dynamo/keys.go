@@ -122,7 +122,7 @@ func (s *Store) Find(ctx context.Context, h tenant.Hash) (key tenant.Key, found 
 }
 
 func (s *Store) find(ctx context.Context, h tenant.Hash) (key tenant.Key, found bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, attempt)
+	ctx, cancel := context.WithTimeout(ctx, s.attempt)
 	defer cancel()
 	out, err := s.Client.GetItem(ctx, &dynamodb.GetItemInput{TableName: aws.String(s.Table), Key: keyItem(h), ConsistentRead: aws.Bool(true)}, once)
 	if err != nil || out.Item == nil {

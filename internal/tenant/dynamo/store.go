@@ -43,7 +43,6 @@ type Config struct {
 const (
 	lookBudget   = 500 * time.Millisecond
 	chargeBudget = 700 * time.Millisecond
-	attempt      = gate.Attempt // one call of them
 
 	viewAge    = time.Second // a tenant is let through on a view no older than this
 	maxTries   = 6
@@ -54,7 +53,8 @@ const (
 // Store is safe for use by many goroutines.
 type Store struct {
 	Config
-	memory *lru.Cache[string, seen]
+	memory  *lru.Cache[string, seen]
+	attempt time.Duration // of one call
 }
 
 // seen is the last view of an account.
@@ -64,7 +64,9 @@ type seen struct {
 }
 
 // New makes a store; it makes no call.
-func New(c Config) *Store { return &Store{Config: c, memory: lru.New[string, seen](remembered)} }
+func New(c Config) *Store {
+	return &Store{Config: c, memory: lru.New[string, seen](remembered), attempt: gate.Attempt}
+}
 
 // Look says whether the caller may ask for a call of this cost; nil, nil means yes. Nothing is written.
 //
@@ -164,11 +166,11 @@ func (s *Store) Charge(ctx context.Context, c tenant.Caller, id string, cost int
 }
 
 // retention is how long an id is remembered: until no try of its charge can come any more, on whoever's clock.
-func (s *Store) retention() time.Duration { return chargeBudget + attempt + 2*s.SkewBound }
+func (s *Store) retention() time.Duration { return chargeBudget + s.attempt + 2*s.SkewBound }
 
 // read fetches an account by one eventually consistent read.
 func (s *Store) read(ctx context.Context, id string) (tenant.Account, error) {
-	ctx, cancel := context.WithTimeout(ctx, attempt)
+	ctx, cancel := context.WithTimeout(ctx, s.attempt)
 	defer cancel()
 	asked := s.now()
 	out, err := s.Client.GetItem(ctx, &dynamodb.GetItemInput{TableName: aws.String(s.Table), Key: accountKey(id)}, once)
@@ -180,7 +182,7 @@ func (s *Store) read(ctx context.Context, id string) (tenant.Account, error) {
 
 // update sends a charge once. When its condition failed, met is the account it met.
 func (s *Store) update(ctx context.Context, id string, w tenant.Charge) (met *tenant.Account, err error) {
-	ctx, cancel := context.WithTimeout(ctx, attempt)
+	ctx, cancel := context.WithTimeout(ctx, s.attempt)
 	defer cancel()
 	asked := s.now()
 	out, err := s.Client.UpdateItem(ctx, input(s.Table, id, w), once)

@@ -143,6 +143,8 @@ func TestEveryChargeMeansTheSameInTheCoreAndInTheStore(t *testing.T) {
 		return a
 	}
 	store := newInstance().Store
+	retention := store.retention()
+	store.attempt = 10 * time.Second // what is asked is what a write means, not how quick a busy machine is
 	c := dealer()
 	applied, failed := map[tenant.Band]int{}, map[tenant.Band]int{}
 	rapid.Check(t, func(t *rapid.T) {
@@ -152,7 +154,7 @@ func TestEveryChargeMeansTheSameInTheCoreAndInTheStore(t *testing.T) {
 			view = arbitrary(t)
 		}
 		c.Anonymous = rapid.Bool().Draw(t, "caller")
-		w := view.Charge(noon, c, rapid.SampledFrom([]string{"new", "id0"}).Draw(t, "id"), rapid.IntRange(1, 3).Draw(t, "cost"), store.retention())
+		w := view.Charge(noon, c, rapid.SampledFrom([]string{"new", "id0"}).Draw(t, "id"), rapid.IntRange(1, 3).Draw(t, "cost"), retention)
 		put(c.ID, met)
 		got, err := store.update(context.Background(), c.ID, w)
 		if err != nil {
@@ -379,7 +381,6 @@ func TestManyInstancesChargeOneAccountExactly(t *testing.T) {
 	const instances, each = 6, 8
 	for _, c := range []tenant.Caller{dealer(), visitor()} {
 		var wg sync.WaitGroup
-		writes := atomic.Int64{}
 		for n := range instances {
 			i := newInstance()
 			i.pass(time.Duration(n-instances/2) * skew / instances)
@@ -392,7 +393,6 @@ func TestManyInstancesChargeOneAccountExactly(t *testing.T) {
 						}
 					}
 				}
-				writes.Add(int64(i.Count("UpdateItem")))
 			})
 		}
 		wg.Wait()
@@ -401,8 +401,24 @@ func TestManyInstancesChargeOneAccountExactly(t *testing.T) {
 		if got := int((a.TAT.Millis() - first + 500) / 1000); len(a.Recent) == instances*each && got != instances*each {
 			t.Errorf("%d tokens charged, want %d", got, instances*each)
 		}
-		if n := writes.Load(); n > instances*each*5/4 {
-			t.Errorf("%d writes for %d charges", n, instances*each)
+	}
+}
+
+// A charge costs a second write only where it meets another that was the first after a pause, too.
+func TestAChargeMeetsAnotherOnlyAfterAPause(t *testing.T) {
+	one, other, c := newInstance(), newInstance(), dealer()
+	for round, begin := range []time.Duration{0, time.Hour} { // never seen; idle
+		one.pass(begin)
+		other.pass(begin)
+		one.look(t, c)
+		other.look(t, c)
+		for n, want := range []struct{ i, writes int }{{0, 1}, {1, 2}, {0, 1}, {1, 1}, {1, 1}, {0, 1}} {
+			i := []*instance{one, other}[want.i]
+			before := i.Count("UpdateItem")
+			i.charge(t, c, fmt.Sprint(round, n), 1)
+			if got := i.Count("UpdateItem") - before; got != want.writes {
+				t.Errorf("round %d, charge %d: %d writes, want %d", round, n, got, want.writes)
+			}
 		}
 	}
 }
