@@ -20,6 +20,7 @@ import (
 	"vingate/internal/ddb"
 	"vingate/internal/ddb/ddbtest"
 	"vingate/internal/gate"
+	"vingate/internal/tables"
 	"vingate/internal/tenant"
 )
 
@@ -281,7 +282,7 @@ func TestZaeLimiter428_WhoWaitsAsToldIsLetThrough(t *testing.T) {
 	}
 }
 
-// gate-wide P7: the answer is lost after the write was applied, and another caller of the same tenant comes before the retry.
+// P7: the answer is lost after the write was applied, and another caller of the same tenant comes before the retry.
 func TestALostAnswerIsChargedOnceAlsoWhenAnotherCallerCameBetween(t *testing.T) {
 	for name, f := range map[string]ddbtest.Fault{"connection lost": {Lost: true}, "timed out": {Hang: true}} {
 		for _, begin := range []string{"never seen", "busy", "idle", "expired"} {
@@ -537,5 +538,11 @@ func TestNobodyIsLetThroughWithoutAPlan(t *testing.T) {
 		if err := i.Charge(t.Context(), c, "a", 1); err == nil {
 			t.Errorf("%+v is charged", c)
 		}
+	}
+}
+
+func TestTheNamesAreTheTables(t *testing.T) {
+	if attrKey != tables.Key || attrExpires != tables.TTL {
+		t.Errorf("%s and %s, the table has %s and %s", attrKey, attrExpires, tables.Key, tables.TTL)
 	}
 }
