@@ -410,7 +410,7 @@ func TestThrottledReleasesHoldOnceAndAlwaysFree(t *testing.T) {
 		t.Errorf("%+v", st)
 	}
 	_, refusal, err := s.Acquire(context.Background(), gate.Request{Key: alice})
-	if err != nil || refusal == nil || refusal.Cause != gate.Held || refusal.RetryAfter != 4*time.Second {
+	if err != nil || refusal == nil || refusal.Cause != gate.Held || refusal.RetryAfter < 4*time.Second || refusal.RetryAfter >= 4*time.Second+gate.HoldSpread {
 		t.Errorf("%+v, %v", refusal, err)
 	}
 }
@@ -507,7 +507,8 @@ func TestThawedInstanceReadsAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := w.count("GetItem") - reads; n != 2 {
+	// The clock that was set back finds the bucket dry: the third read is the promise's.
+	if n := w.count("GetItem") - reads; n != 3 {
 		t.Errorf("%d reads", n)
 	}
 }
