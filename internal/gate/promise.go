@@ -16,9 +16,9 @@ const (
 	// block is how many places one write takes.
 	block = 12
 
-	// placesAround is how far from Promise.Until a caller's place may lie. The count is a sample and uneven; places drawn from more
-	// than one block even it out.
-	placesAround = 30
+	// How far from Promise.Until a caller's place may lie. The count is a sample and uneven: places drawn from more than one block even
+	// it out. Where callers may wait in a line, the line does most of that, and nobody needs to be told a later time for it.
+	placesAround, placesAroundWithoutLine = 12, 30
 
 	// spacing is the distance of two places in percent of a grant's time: what is left takes up the unevenness of places that
 	// become whole seconds.
@@ -33,8 +33,9 @@ const (
 	// HoldSpread is the time after the end of a hold over which those who were sent away by it come back.
 	HoldSpread = 5 * time.Second
 
-	// blockMemory is how long the id of a block is kept: far longer than a write of it can be under way.
-	blockMemory = 2 * time.Second
+	// blockMemory is how long the id of a block is kept: longer than a write of it can be under way and two clocks may differ, and short
+	// enough for an item of one write unit in a flood.
+	blockMemory = time.Second
 )
 
 func micros(d time.Duration) Micros { return Micros(d.Microseconds()) }
@@ -118,6 +119,7 @@ type Sent struct {
 	From   Micros        // nobody who comes anew can be served before
 	Pace   Micros        // between two places
 	Places int           // it takes
+	Around int           // places, to either side of the end of the promise, among which its own is
 	Least  time.Duration // the gate's own Retry-After
 }
 
@@ -129,9 +131,12 @@ func (s State) Send(now Micros, r Request, refusal Refusal) (Sent, bool) {
 	default:
 		return Sent{}, false
 	}
-	cost := max(1, r.Cost)
+	cost, around := max(1, r.Cost), placesAroundWithoutLine
+	if r.Patience > 0 && s.Knobs.MaxQueued > 0 {
+		around = placesAround
+	}
 	return Sent{ID: r.ID, Now: now, From: now + micros(s.soonest(now, cost)), Pace: micros(s.grantTime() * spacing / 100),
-		Places: cost, Least: refusal.RetryAfter}, true
+		Places: cost, Around: around, Least: refusal.RetryAfter}, true
 }
 
 // soonest is how long a caller who comes anew has to wait if everybody in the line takes what it waits for.
@@ -180,7 +185,7 @@ func (c Sent) Place(p Promise) Micros {
 	if until > c.absurd() {
 		until = 0
 	}
-	around := placesAround * c.Pace
+	around := Micros(c.Around) * c.Pace
 	first, last := max(c.From, until-around), max(c.From, until)+around
 	return first + chance(c.ID, last-first)
 }

