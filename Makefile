@@ -38,7 +38,7 @@ help: ## List the targets (this list)
 	@awk -F ':.*## ' '/^[a-zA-Z0-9_-]+:.*## / { printf "  make %-24s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  make run knows PORT (8080), UPSTREAM (standin or live), STANDIN_PORT, STORE_PORT and INSTANCES;"
-	@echo "  every variable of docs/configuration.md works from the environment: RATE_PER_SECOND=1 make run"
+	@echo "  every variable of docs/configuration.md works from the environment: MAX_WAIT=10s make run."; echo "  The shared numbers (MAX_IN_FLIGHT, RATE_...) count when the budget is made: after make clean."
 
 .PHONY: deps
 deps: $(NPM_STAMP) ## Fetch what is not a Go module: the local store and NHTSA's vPIC data, by npm
@@ -58,6 +58,7 @@ go-toolchain:
 .PHONY: local-binaries
 local-binaries: go-toolchain
 	@mkdir -p $(BIN)
+	@[ -x $(BIN)/bootstrap ] || echo "building (the first time takes a minute or more)"
 	@$(GO_BUILD) -o $(BIN)/ ./cmd/...
 	@$(call go_lambda,decode,$(BIN)/bootstrap)
 

@@ -609,6 +609,9 @@ func TestEveryInterleavingKeepsThePromises(t *testing.T) {
 		} else if huge[sc.name] {
 			continue
 		}
+		if sc.name == "a ticket that expires meanwhile" {
+			faults = 0 // with one it is beyond three million situations
+		}
 		x := explore(sc, "", faults)
 		if x.broken != "" {
 			t.Errorf("%s: %s", sc.name, x.broken)

@@ -532,3 +532,27 @@ func TestBurstBelowTheWindowInequalityIsRefusedAndTheLeastOneIsNot(t *testing.T)
 		}
 	}
 }
+
+// What is certain on a view is refused on every state that may have come of it.
+func TestWhatIsCertainStaysRefused(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, now := arbitraryState(t)
+		if rapid.Bool().Draw(t, "held") {
+			s.Hold, s.Reason = now.Millis()+Millis(rapid.IntRange(-1, 2000).Draw(t, "hold")), HoldThrottled
+		}
+		r := arbitraryRequest(t)
+		r.ID, r.Patience = "later", time.Duration(rapid.IntRange(0, 3000).Draw(t, "patience"))*time.Millisecond
+		later := now + Micros(rapid.IntRange(0, 1_000_000).Draw(t, "later"))
+		sure := s.Certain(later, r)
+		if sure == nil {
+			return
+		}
+		if w, refusal := plan(s, now, arbitraryRequest(t)); refusal == nil { // others come and go meanwhile
+			s = w.Apply(s)
+		}
+		s.Leases, s.Places, s.Batch = map[string]Millis{}, map[Place][]string{}, nil
+		if a, e, refusal := s.Plan(later, r); refusal == nil {
+			t.Fatalf("refused with certainty (%+v), then %+v %+v", *sure, a, e)
+		}
+	})
+}

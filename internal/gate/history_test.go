@@ -3,6 +3,7 @@ package gate
 import (
 	"container/heap"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -26,7 +27,9 @@ type history struct {
 	admitted int // writes applied
 	freed    int // leases gone by release
 	expired  int // leases gone by reclaim
-	problems []string
+
+	queued, claimed, cancelled, dropped int // tickets
+	problems                            []string
 
 	world Knobs // what the world really does; the state may have been told otherwise
 }
@@ -86,19 +89,53 @@ func (h *history) land(w Write) bool {
 	if h.state.TAT < before.TAT {
 		h.problem("tat moved back")
 	}
-	switch w := w.(type) {
-	case Admit:
+	admitted := func(place Place, dead []DeadLease) {
 		h.admitted++
-		h.expired += len(w.Dead)
+		h.expired += len(dead)
 		if len(h.state.Leases) > h.state.Limit {
 			h.problem("%d leases on %d slots", len(h.state.Leases), h.state.Limit)
 		}
-		if len(h.state.Places[w.Place]) > max(1, h.state.Limit-1) {
-			h.problem("one key holds every slot")
+		taken := 0
+		for _, id := range h.state.Places[place] {
+			if _, leased := h.state.Leases[id]; leased {
+				taken++
+			}
 		}
+		if taken > h.state.Knobs.keySlots(h.state.Limit) {
+			h.problem("one key holds %d of %d slots", taken, h.state.Limit)
+		}
+		if before.Hold > h.state.Hold {
+			h.problem("a hold was shortened")
+		}
+	}
+	switch w := w.(type) {
+	case Admit:
+		admitted(w.Place, w.Dead)
+		h.dropped += len(w.Drops.Tickets)
+		for id, t := range before.Tickets {
+			if !before.expired(t, w.Now.Millis()) {
+				h.problem("a newcomer passed the waiter %s", id)
+			}
+		}
+	case Enqueue:
+		h.queued++
+		h.dropped += len(w.Drops.Tickets)
+		if len(h.state.Tickets) > h.state.Knobs.MaxQueued {
+			h.problem("%d tickets in a line of %d", len(h.state.Tickets), h.state.Knobs.MaxQueued)
+		}
+	case Claim:
+		admitted(w.Place, w.Dead)
+		h.claimed++
+		h.dropped += len(w.Drops.Tickets)
+		if h.state.VirtualTime < before.VirtualTime {
+			h.problem("virtual time went back")
+		}
+	case Cancel:
+		h.cancelled++
 	case Free:
 		h.freed++
 	}
+	checkInvariants(failer(h.problem), h.state, math.MaxInt)
 	return true
 }
 
@@ -114,50 +151,107 @@ func (h *history) view() State {
 	return h.past[i].state
 }
 
-// call is the life of one caller: look, write, perhaps lose the answer and look again, start, end, release.
+// call is the life of one caller: look, write, perhaps lose the answer and look again, wait, start, end, release.
+type call struct {
+	*history
+	r     Request
+	clock func() Micros
+	until Micros // its patience, on its own clock
+}
+
 func (h *history) call(n int) {
 	skew := Micros((h.upTo(2*h.world.SkewBound) - h.world.SkewBound).Microseconds())
-	clock := func() Micros { return h.now + skew }
-	r := Request{ID: fmt.Sprint("call", n), Key: []Key{anon, anon, alice, bob, lot}[h.IntN(5)]}
-	w, refusal := plan(h.view(), clock(), r)
-	if refusal != nil {
-		return
+	c := call{history: h, clock: func() Micros { return h.now + skew }}
+	tenant := h.IntN(5)
+	c.r = Request{ID: fmt.Sprintf("flow%d-%d", tenant, n), Key: []Key{anon, anon, alice, bob, lot}[tenant], Weight: 1 + h.IntN(2),
+		Patience: []time.Duration{0, 500 * time.Millisecond, 3 * time.Second, 15 * time.Second}[h.IntN(4)]}
+	c.until = c.clock() + Micros(c.r.Patience.Microseconds())
+	switch a, e, _ := h.view().Plan(c.clock(), c.r); {
+	case a != nil:
+		c.send(*a, func(applied bool) {
+			if applied || h.state.Leases[c.r.ID] == a.End {
+				c.admitted(a.Now, a.End)
+			}
+		})
+	case e != nil:
+		c.send(*e, func(applied bool) {
+			if _, there := h.state.Tickets[c.r.ID]; applied || there {
+				c.wait()
+			}
+		})
 	}
-	if h.IntN(20) == 0 { // a copy that lands whenever it likes
-		h.in(h.upTo(40*time.Second), func() { h.land(w) })
+}
+
+// send lets a write land late, and sometimes twice; its answer may be lost, and its caller may be dead by then.
+func (c call) send(w Write, heard func(applied bool)) {
+	if c.IntN(20) == 0 { // a copy that lands whenever it likes
+		c.in(c.upTo(40*time.Second), func() { c.land(w) })
 	}
-	delay := h.upTo(h.world.Attempt)
-	h.in(delay, func() {
-		applied := h.land(w)
-		lost := h.IntN(10) == 0
-		if lost {
-			applied = h.state.Leases[r.ID] == w.End // the consistent read after it
-		}
-		if !applied || h.IntN(30) == 0 { // refused, or killed before the start
+	c.in(c.upTo(c.world.Attempt), func() {
+		applied := c.land(w)
+		if c.IntN(30) == 0 { // killed
 			return
 		}
-		lease := h.state.Lease(w.ID, r.Key, w.Now, w.End)
-		h.in(h.upTo(h.world.StartGrace), func() {
-			if clock() > MicrosOf(lease.StartBy) || clock() >= MicrosOf(lease.CallBy) {
-				h.release(lease, Outcome{Kind: Abandoned})
-				return
+		heard(applied && c.IntN(10) > 0)
+	})
+}
+
+// wait looks again and again until its turn comes or its patience is over.
+func (c call) wait() {
+	c.in(20*time.Millisecond+c.upTo(200*time.Millisecond), func() {
+		view := c.view()
+		w, rest, refusal := view.PlanClaim(c.clock(), c.r, nil)
+		switch {
+		case c.IntN(100) == 0: // killed
+		case refusal != nil || c.clock() >= c.until || c.IntN(50) == 0: // held, out of patience, or gone away
+			if cancel, there := c.state.PlanCancel(c.r.ID, c.r.Key); there {
+				c.in(c.upTo(c.world.Attempt), func() {
+					if !c.land(cancel) {
+						c.wait() // somebody moved: once more
+					}
+				})
 			}
-			h.starts = append(h.starts, h.now)
-			h.running[r.ID] = true
-			if len(h.running) > h.peak {
-				h.peak = len(h.running)
-			}
-			longest := lease.CallBy.Sub(clock().Time())
-			took := h.upTo(longest)
-			if h.IntN(2) == 0 {
-				took = h.upTo(min(longest, 2*time.Second))
-			}
-			h.in(took, func() {
-				delete(h.running, r.ID)
-				if h.IntN(10) > 0 { // else killed: nothing is released
-					h.release(lease, Outcome{Kind: Succeeded, Took: took})
+		case rest > 0:
+			c.wait()
+		default:
+			c.send(w, func(applied bool) {
+				if applied || c.state.Leases[c.r.ID] == w.End {
+					c.admitted(w.Now, w.End)
+				} else {
+					c.wait()
 				}
 			})
+		}
+	})
+}
+
+func (c call) admitted(stamp Micros, end Millis) {
+	lease := c.state.Lease(c.r.ID, c.r.Key, stamp, end)
+	c.in(c.upTo(c.world.StartGrace), func() {
+		if c.clock() > MicrosOf(lease.StartBy) || c.clock() >= MicrosOf(lease.CallBy) {
+			c.release(lease, Outcome{Kind: Abandoned})
+			return
+		}
+		c.starts = append(c.starts, c.now)
+		c.running[c.r.ID] = true
+		c.peak = max(c.peak, len(c.running))
+		longest := lease.CallBy.Sub(c.clock().Time())
+		took := c.upTo(longest)
+		if c.IntN(2) == 0 {
+			took = c.upTo(min(longest, 2*time.Second))
+		}
+		c.in(took, func() {
+			delete(c.running, c.r.ID)
+			o := Outcome{Kind: Succeeded, Took: took}
+			switch c.IntN(40) {
+			case 0:
+				o.Kind, o.RetryAfter = Throttled, time.Second
+			case 1, 2, 3:
+				o.Kind = Failed
+			}
+			if c.IntN(10) > 0 { // else killed: nothing is released
+				c.release(lease, o)
+			}
 		})
 	})
 }
@@ -186,8 +280,8 @@ func play(seed uint64, world, told Knobs, calls int) *history {
 		e := heap.Pop(&h.queue).(event)
 		h.now = e.at
 		e.do()
-		if h.peak > h.state.Limit {
-			h.problem("%d calls at once on %d slots", h.peak, h.state.Limit)
+		if h.peak > world.MaxInFlight {
+			h.problem("%d calls at once on %d slots", h.peak, world.MaxInFlight)
 			h.peak = 0
 		}
 	}
@@ -203,7 +297,7 @@ func play(seed uint64, world, told Knobs, calls int) *history {
 		}
 	}
 	// P6: after the last lease time every slot is back, and with the next admission every trace is gone.
-	h.now += Micros((world.LeaseTTL + world.SkewBound + time.Second).Microseconds())
+	h.now = max(h.now, h.state.Hold.micros()) + Micros((world.LeaseTTL + world.SkewBound + 20*time.Second).Microseconds())
 	w, refusal := plan(h.state, h.now, Request{ID: "last", Key: bob})
 	if refusal != nil || !h.land(w) {
 		h.problem("nobody is admitted at the end: %+v", refusal)
@@ -215,17 +309,21 @@ func play(seed uint64, world, told Knobs, calls int) *history {
 	if h.admitted != h.freed+h.expired+1 {
 		h.problem("%d granted, %d released, %d expired", h.admitted, h.freed, h.expired)
 	}
+	if h.queued != h.claimed+h.cancelled+h.dropped {
+		h.problem("%d queued, %d claimed, %d cancelled, %d dropped", h.queued, h.claimed, h.cancelled, h.dropped)
+	}
 	return h
 }
 
-// P1, P2, P3, P6, P7 over random histories: spring-cloud-gateway#2412, go-zero#4072 (late clocks), zae-limiter#309 (any
-// step may fail), kinesis-client#777 and aws-sdk-java#2667 (lost answers) are all among the moves.
-func TestRandomHistoriesKeepEveryPromise(t *testing.T) {
+// P1, P2, P3, P5, P6, P7 over random histories. spring-cloud-gateway#2412 and go-zero#4072 (late clocks rewound the refill),
+// zae-limiter#309 (any step may fail: granted = released + expired), kinesis-client#777 and aws-sdk-java#2667 (lost answers) are
+// all among the moves.
+func TestSpringCloudGateway2412_GoZero4072_ZaeLimiter309_RandomHistoriesKeepEveryPromise(t *testing.T) {
 	seeds := uint64(300)
-	if testing.Short() {
-		seeds = 30
+	if testing.Short() || raceDetector {
+		seeds = 100
 	}
-	started := 0
+	started, claimed := 0, 0
 	for seed := range seeds {
 		k := testKnobs()
 		k.MaxInFlight = 1 + int(seed%5)
@@ -234,13 +332,15 @@ func TestRandomHistoriesKeepEveryPromise(t *testing.T) {
 		}
 		h := play(seed, k, k, 400)
 		started += len(h.starts)
+		claimed += h.claimed
 		if len(h.problems) > 0 {
 			t.Fatalf("seed %d: %v", seed, h.problems)
 		}
 	}
-	if started < int(seeds)*20 {
-		t.Fatalf("only %d calls started: the histories show nothing", started)
+	if started < int(seeds)*10 || claimed < int(seeds)*5 {
+		t.Fatalf("only %d calls started and %d waited for: the histories show nothing", started, claimed)
 	}
+	t.Logf("%d histories, %d calls started, %d of them after a wait", seeds, started, claimed)
 }
 
 // The window inequality is needed term by term: a gate that is told of less uncertainty than there is, or of one call

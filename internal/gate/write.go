@@ -282,6 +282,19 @@ func (s State) Plan(now Micros, r Request) (*Admit, *Enqueue, *Refusal) {
 	return &w, nil, nil
 }
 
+// Certain is a refusal that stays right whatever has changed since this view, nil when there is none: a hold is never shortened
+// but by an operator, and tat never moves back, so a bucket that is dry for longer than the caller's patience stays so.
+func (s State) Certain(now Micros, r Request) *Refusal {
+	if s.Hold > now.Millis() {
+		return &Refusal{Cause: Held, Hold: s.Reason, RetryAfter: RetryAfter(s.Hold.Time().Sub(now.Time()))}
+	}
+	wait := time.Duration(s.Knobs.Bucket().Wait(int64(s.TAT), int64(now), max(1, r.Cost))) * time.Microsecond
+	if wait > r.Patience {
+		return &Refusal{Cause: NoToken, RetryAfter: RetryAfter(wait)}
+	}
+	return nil
+}
+
 // deadLeases lists every lease that may be given away, in a fixed order. Not the caller's own: a write that names its id
 // twice is invalid, and does not hold anyway.
 func (s State) deadLeases(now Millis, own string) []DeadLease {

@@ -74,7 +74,7 @@ type Options struct {
 	Drain        time.Duration // how long Close waits for running invocations; 0 is 10 s
 	Grace        time.Duration // between SIGTERM and SIGKILL in Close; 0 is 2 s
 	FunctionName string        // "" is "vingate-decode"
-	MemoryMB     int           // what the function is told; not enforced; 0 is 256
+	MemoryMB     int           // what the function is told; not enforced; 0 is 512, as in the template
 	Env          []string      // environment of the instances, "NAME=value"; nil is this process's
 	Log          io.Writer     // output of the instances and the REPORT lines; nil discards; must not call the Server
 }
@@ -104,7 +104,7 @@ func (o *Options) defaults() {
 		o.FunctionName = "vingate-decode"
 	}
 	if o.MemoryMB == 0 {
-		o.MemoryMB = 256
+		o.MemoryMB = 512
 	}
 	if o.Env == nil {
 		o.Env = os.Environ()

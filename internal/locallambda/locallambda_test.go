@@ -302,7 +302,7 @@ func TestARequestReachesTheRealBootstrapAndComesBack(t *testing.T) {
 	if w.ARN != "arn:aws:lambda:us-east-1:000000000000:function:vingate-decode" || !strings.HasPrefix(w.Trace, "Root=1-") {
 		t.Errorf("ARN %q, trace %q", w.ARN, w.Trace)
 	}
-	report := regexp.MustCompile(`(?m)^\[lambda 1\] REPORT RequestId: [0-9a-f-]{36}\tDuration: [0-9.]+ ms\tBilled Duration: [0-9]+ ms\tMemory Size: 256 MB\tMax Memory Used: [0-9]+ MB(\tInit Duration: [0-9.]+ ms)?$`)
+	report := regexp.MustCompile(`(?m)^\[lambda 1\] REPORT RequestId: [0-9a-f-]{36}\tDuration: [0-9.]+ ms\tBilled Duration: [0-9]+ ms\tMemory Size: 512 MB\tMax Memory Used: [0-9]+ MB(\tInit Duration: [0-9.]+ ms)?$`)
 	found := report.FindAllStringSubmatch(log.String(), -1)
 	if len(found) != 2 || found[0][1] == "" || found[1][1] != "" {
 		t.Errorf("REPORT lines %q, want two, the init duration on the first only", found)

@@ -255,3 +255,91 @@ func TestOneLookupIsNotBehindAPasteOfForty(t *testing.T) {
 		t.Errorf("only %d of A's were served", granted.Load())
 	}
 }
+
+// GHSA-76rv-2r9v-c5m6: a flood of refusals is not a flood of writes, and what is certain costs not even a read.
+func TestGHSA76rv2r9vC5m6_RefusalsDoNotWriteTheHotItem(t *testing.T) {
+	for name, refuse := range map[string]func(*gate.State){
+		"held": func(st *gate.State) { st.Hold, st.Reason = noon.Millis()+60_000, gate.HoldThrottled },
+		"dry":  func(st *gate.State) { st.TAT = noon + 60_000_000 },
+		"no slot": func(st *gate.State) {
+			st.Limit = 1
+			st.Leases["a"] = noon.Millis() + 15_000
+			st.Places[alice.Place()] = []string{"a"}
+		},
+		"line full": func(st *gate.State) { fill(st) },
+	} {
+		w := &wire{}
+		s := initialised(t, w)
+		st := state(t, s)
+		refuse(&st)
+		put(s, st)
+		now := noon.Time()
+		s.Now = func() time.Time { return now }
+		for i := range 1000 {
+			if i%100 == 0 { // a second of the clock for the thousand
+				now = now.Add(100 * time.Millisecond)
+			}
+			l, refusal, err := s.Acquire(context.Background(), gate.Request{Key: gate.Key{Route: gate.Interactive, Tenant: fmt.Sprint(i)}})
+			if l != nil || err != nil || refusal.RetryAfter < time.Second {
+				t.Fatalf("%s: %+v %+v %v", name, l, refusal, err)
+			}
+		}
+		if n := w.count("UpdateItem"); n != 0 {
+			t.Errorf("%s: %d writes for 1000 refusals", name, n)
+		}
+		if n := w.count("GetItem"); n > 12 || (name == "held" || name == "dry") && n > 3 {
+			t.Errorf("%s: %d reads for 1000 refusals within a second", name, n)
+		}
+	}
+}
+
+func fill(st *gate.State) {
+	st.Knobs.MaxQueued = 0
+	st.Leases["a"], st.Places[alice.Place()] = noon.Millis()+15_000, []string{"a"}
+	st.Limit = 1
+}
+
+// The founding scenario (d): a bucket of two at one a second, clocks and delays taken to be perfect. The third call is given a place
+// among thirty, in case it is one of a crowd.
+func TestBucketOfTwoAtOneASecond(t *testing.T) {
+	s := newStore(t, nil)
+	now := noon.Time()
+	s.Now = func() time.Time { return now }
+	k := testKnobs()
+	k.RatePerSecond, k.Burst, k.SkewBound, k.StartGrace, k.Attempt = 1, 2, 0, 0, 0
+	if err := s.Init(context.Background(), k, FullBucket); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []bool{true, true, false} {
+		r := ask(s, fmt.Sprint("tenant", i), 0)
+		if (r.lease != nil) != want || !want && (r.refusal.Cause != gate.NoToken || r.refusal.RetryAfter < time.Second || r.refusal.RetryAfter > 35*time.Second) {
+			t.Fatalf("call %d: %+v %+v", i+1, r.lease, r.refusal)
+		}
+	}
+	now = now.Add(time.Second)
+	if r := ask(s, "tenant", 0); r.lease == nil {
+		t.Errorf("one second later: %+v", r.refusal)
+	}
+}
+
+// The founding scenario (c): two routes of one tenant are two bulkheads, and a full one leaves the other alone.
+func TestTwoRoutesAreTwoBulkheads(t *testing.T) {
+	s := lined(t, nil, func(k *gate.Knobs) { k.BulkheadInteractive, k.BulkheadBatch = 1, 1 })
+	batch := gate.Key{Route: gate.Batch, Tenant: "x"}
+	b, _, _ := s.Acquire(context.Background(), gate.Request{Key: batch})
+	i, _, _ := s.Acquire(context.Background(), gate.Request{Key: gate.Key{Route: gate.Interactive, Tenant: "x"}})
+	if b == nil || i == nil {
+		t.Fatalf("batch %v, interactive %v", b, i)
+	}
+	if _, r, err := s.Acquire(context.Background(), gate.Request{Key: batch}); r == nil || r.Cause != gate.BulkheadFull {
+		t.Errorf("a second batch: %+v, %v", r, err)
+	}
+	for _, l := range []*gate.Lease{b, i} {
+		if err := s.Release(context.Background(), l, gate.Outcome{Kind: gate.Succeeded}); err != nil {
+			t.Error(err)
+		}
+	}
+	if again, _, _ := s.Acquire(context.Background(), gate.Request{Key: batch}); again == nil {
+		t.Error("the place did not come back")
+	}
+}
