@@ -299,7 +299,8 @@ func fill(st *gate.State) {
 	st.Limit = 1
 }
 
-// The founding scenario (d): a bucket of two at one a second, clocks and delays taken to be perfect.
+// The founding scenario (d): a bucket of two at one a second, clocks and delays taken to be perfect. The third call is given a place
+// among thirty, in case it is one of a crowd.
 func TestBucketOfTwoAtOneASecond(t *testing.T) {
 	s := newStore(t, nil)
 	now := noon.Time()
@@ -311,7 +312,7 @@ func TestBucketOfTwoAtOneASecond(t *testing.T) {
 	}
 	for i, want := range []bool{true, true, false} {
 		r := ask(s, fmt.Sprint("tenant", i), 0)
-		if (r.lease != nil) != want || !want && (r.refusal.Cause != gate.NoToken || r.refusal.RetryAfter != time.Second) {
+		if (r.lease != nil) != want || !want && (r.refusal.Cause != gate.NoToken || r.refusal.RetryAfter < time.Second || r.refusal.RetryAfter > 35*time.Second) {
 			t.Fatalf("call %d: %+v %+v", i+1, r.lease, r.refusal)
 		}
 	}

@@ -54,6 +54,8 @@ type Store struct {
 	owed   pause     // NHTSA asked for it, and the item does not have it yet
 	asked  int       // numbers the requests, so that a late answer never replaces a younger view
 	shown  int
+
+	promises promises // of those who were sent away
 }
 
 // pause is a hold.
@@ -88,12 +90,12 @@ const (
 
 // New makes a store; it makes no call.
 func New(c Config) *Store {
-	return &Store{Config: c, pk: "gate#" + c.Name, entrance: make(chan struct{}, 1)}
+	return &Store{Config: c, pk: "gate#" + c.Name, entrance: make(chan struct{}, 1), promises: promises{turn: make(chan struct{}, 1)}}
 }
 
 // Acquire asks for one upstream call, and waits for it at most r.BulkheadWait for a place of its own key and r.Patience in all. Exactly
 // one of its results is not nil.
-// A refusal leaves the gate as it was. An error is an *Error. Whatever may have been taken has been given back, or expires.
+// A refusal leaves the gate as it was; its Retry-After is a place of its own, see gate.Promise. An error is an *Error. Whatever may have been taken has been given back, or expires.
 func (s *Store) Acquire(ctx context.Context, r gate.Request) (*gate.Lease, *gate.Refusal, error) {
 	if r.Tenant == "" {
 		r.Tenant = r.Key.Tenant
@@ -107,6 +109,7 @@ func (s *Store) Acquire(ctx context.Context, r gate.Request) (*gate.Lease, *gate
 		lease, refusal, err = c.wait()
 	}
 	if refusal != nil {
+		refusal.RetryAfter = c.retryAfter(*refusal)
 		refusal.Waited = s.Now().Sub(c.began)
 	}
 	return lease, refusal, err
