@@ -115,7 +115,7 @@ func fromGate(d *gate.Refusal, key gate.Key) *Refusal {
 			return refuse(BulkheadTimeout, sayBulkheadAnon, d.RetryAfter)
 		}
 		return refuse(BulkheadTimeout, sayBulkhead, d.RetryAfter)
-	case gate.QueueFull:
+	case gate.QueueFull, gate.FlowFull:
 		return refuse(QueueFull, sayQueueFull, d.RetryAfter)
 	case gate.NoSlot, gate.NoKeySlot:
 		return refuse(WaitTimeout, sayWaitTimeout, d.RetryAfter)
@@ -130,6 +130,8 @@ func about(d *gate.Refusal) verdict {
 		return onEveryone
 	case gate.BulkheadFull, gate.NoKeySlot:
 		return onKey
+	case gate.FlowFull:
+		return onTenant
 	}
 	return onRequest
 }

@@ -350,7 +350,7 @@ func TestOneTenantCannotFillTheLine(t *testing.T) {
 		return refusal
 	}
 	for i := range 17 {
-		if r := enter("A", i); (r != nil) != (i == 16) || r != nil && r.Cause != QueueFull {
+		if r := enter("A", i); (r != nil) != (i == 16) || r != nil && r.Cause != FlowFull {
 			t.Fatalf("ticket %d of one tenant in a line of 64: %+v", i+1, r)
 		}
 	}

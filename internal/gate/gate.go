@@ -46,6 +46,7 @@ const (
 	Held         Cause = "held"          // NHTSA asked for a pause, or fails
 	BulkheadFull Cause = "bulkhead-full" // the key's own places
 	QueueFull    Cause = "queue-full"
+	FlowFull     Cause = "flow-full"   // the share of the line that one flow may hold
 	NoToken      Cause = "no-token"    // shared rate
 	NoSlot       Cause = "no-slot"     // shared concurrency
 	NoKeySlot    Cause = "no-key-slot" // the share of it that the key, or the batch route, may hold

@@ -490,7 +490,9 @@ func (s State) planEnqueue(now Micros, r Request, ceiling int, instead Refusal) 
 	turn, waits := s.Flows[f]
 	full := Refusal{Cause: QueueFull, RetryAfter: RetryAfter(s.slotTime(s.Limit))}
 	switch {
-	case len(s.Tickets)-len(w.Drops.Tickets) >= s.Knobs.MaxQueued, turn.Count-gone >= s.Knobs.share():
+	case turn.Count-gone >= s.Knobs.share():
+		return w, &Refusal{Cause: FlowFull, RetryAfter: RetryAfter(time.Duration(turn.Count-gone-s.Knobs.share()+1) * s.grantTime())}
+	case len(s.Tickets)-len(w.Drops.Tickets) >= s.Knobs.MaxQueued:
 		token, slot := s.expect(now, stand{rank: len(s.Tickets), ahead: len(s.Tickets)}, cost)
 		full.RetryAfter = RetryAfter(max(token, slot))
 		return w, &full
