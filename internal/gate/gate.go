@@ -27,6 +27,10 @@ type Request struct {
 	Weight       int           // 1-10; 0 means 1
 	Patience     time.Duration // longest wait in the line; 0 takes a place that is free now, or none
 	BulkheadWait time.Duration // longest wait for one of the key's own places, before the line
+
+	// Shy, 0 to 1, is set by a store that met others at the last token or the last place in the line: how much of what is
+	// scarce to leave to them, 1 being half the bucket or a quarter of the line. Neither is lost: a token not taken stays in the bucket.
+	Shy float64
 }
 
 // Lease is a granted slot. A call under it starts at or before StartBy and is over before CallBy, both on this instance's wall clock.

@@ -3,6 +3,7 @@ package gate
 import (
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -553,6 +554,77 @@ func TestWhatIsCertainStaysRefused(t *testing.T) {
 		s.Leases, s.Places, s.Batch = map[string]Millis{}, map[Place][]string{}, nil
 		if a, e, refusal := s.Plan(later, r); refusal == nil {
 			t.Fatalf("refused with certainty (%+v), then %+v %+v", *sure, a, e)
+		}
+	})
+}
+
+// A store that met others at the last token leaves some to them. What it is told then is late enough for any shyness.
+func TestAShyCallerLeavesTokensAndPlaces(t *testing.T) {
+	k := testKnobs()
+	bucket := k.Bucket()
+	total := bucket.Tokens(0, int64(noon))
+	most := int(bucket.Tau / bucket.T / 2)
+	for left := 1; left <= total; left++ {
+		s := fresh(k)
+		s.TAT = noon + Micros(int64(total-left)*bucket.T)
+		if got := bucket.Tokens(int64(s.TAT), int64(noon)); got != left {
+			t.Fatalf("%d tokens left, not %d", got, left)
+		}
+		if _, refusal := plan(s, noon, Request{ID: "bold", Key: alice}); refusal != nil {
+			t.Errorf("%d tokens left, refused without being shy: %+v", left, *refusal)
+		}
+		_, refusal := plan(s, noon, Request{ID: "shy", Key: alice, Shy: 1})
+		if want := left <= most; (refusal != nil) != want {
+			t.Errorf("%d tokens left of %d, shy: %+v", left, total, refusal)
+		}
+		if refusal == nil {
+			continue
+		}
+		if refusal.Cause != NoToken || !refusal.Estimated {
+			t.Errorf("%d tokens left: %+v", left, *refusal)
+		}
+		if _, again := plan(s, after(refusal.RetryAfter), Request{ID: "back", Key: alice, Shy: 1}); again != nil {
+			t.Errorf("%d tokens left: told %v, and refused again then: %+v", left, refusal.RetryAfter, *again)
+		}
+		if w, _, refusal := s.Plan(noon, Request{ID: "patient", Key: alice, Shy: 1, Patience: time.Second}); w == nil {
+			t.Errorf("%d tokens left: one who could wait in the line is not admitted: %+v", left, refusal)
+		}
+	}
+	for waiting := range k.MaxQueued {
+		s := fresh(k)
+		for i := range waiting {
+			tenant := fmt.Sprint("tenant", i)
+			s.queue(string(FlowOf(tenant))+"x", Key{Interactive, tenant})
+		}
+		_, ticket, refusal := s.Plan(noon, Request{ID: "shy00", Key: alice, Shy: 1, Patience: time.Minute})
+		if room := k.MaxQueued - waiting; room <= k.MaxQueued/4 && (refusal == nil || refusal.Cause != QueueFull) ||
+			room > k.MaxQueued/4 && waiting > 0 && ticket == nil {
+			t.Errorf("%d waiting of %d: %+v %+v", waiting, k.MaxQueued, ticket, refusal)
+		}
+	}
+}
+
+// queue puts a ticket into a state of its own.
+func (s *State) queue(id string, key Key) {
+	s.Tickets[id] = Ticket{Arrival: noon.Millis(), Deadline: noon.Millis() + 60_000, Cost: 1, Weight: 1}
+	s.Places[key.Place()] = insert(s.Places[key.Place()], id)
+	s.Flows[flowOf(id)] = Turn{Tag: tagUnit, Since: noon.Millis(), Count: 1}
+}
+
+// Shyness only ever refuses: it opens no way that is closed without it.
+func TestShynessOpensNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, now := arbitraryState(t)
+		r := arbitraryRequest(t)
+		r.Patience = time.Duration(rapid.IntRange(0, 3000).Draw(t, "patience")) * time.Millisecond
+		bold, boldTicket, refusal := s.Plan(now, r)
+		r.Shy = rapid.Float64Range(0, 1).Draw(t, "shy")
+		shy, shyTicket, refused := s.Plan(now, r)
+		if refusal != nil && refused == nil {
+			t.Fatalf("refused (%+v), and when shy not", *refusal)
+		}
+		if refused == nil && (!reflect.DeepEqual(bold, shy) || !reflect.DeepEqual(boldTicket, shyTicket)) {
+			t.Fatal("a shy caller writes something else")
 		}
 	})
 }

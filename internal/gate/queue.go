@@ -492,7 +492,7 @@ func (s State) planEnqueue(now Micros, r Request, ceiling int, instead Refusal) 
 	switch {
 	case turn.Count-gone >= s.Knobs.share():
 		return w, &Refusal{Cause: FlowFull, RetryAfter: RetryAfter(time.Duration(turn.Count-gone-s.Knobs.share()+1) * s.grantTime())}
-	case len(s.Tickets)-len(w.Drops.Tickets) >= s.Knobs.MaxQueued:
+	case len(s.Tickets)-len(w.Drops.Tickets) >= s.Knobs.MaxQueued-spare(r.Shy, s.Knobs.MaxQueued/4):
 		token, slot := s.expect(now, stand{rank: len(s.Tickets), ahead: len(s.Tickets)}, cost)
 		full.RetryAfter = RetryAfter(max(token, slot))
 		return w, &full

@@ -258,6 +258,13 @@ func (s State) Plan(now Micros, r Request) (*Admit, *Enqueue, *Refusal) {
 	}
 	lo, hi := bucket.BusyRange(int64(now), cost)
 	w.Lo, w.Hi = Micros(lo), Micros(hi)
+	if r.Shy > 0 && (r.Patience <= 0 || k.MaxQueued == 0) { // else it would stand in the line for a token that is there
+		most := int(bucket.Tau / bucket.T / 2)
+		if bucket.Wait(int64(s.TAT), int64(now), cost+spare(r.Shy, most)) > 0 {
+			wait := bucket.Wait(int64(s.TAT), int64(now), cost+most) // then no shyness refuses it again
+			return nil, nil, &Refusal{Cause: NoToken, Estimated: true, RetryAfter: RetryAfter(time.Duration(wait) * time.Microsecond)}
+		}
+	}
 
 	w.PlaceCap, w.BatchCap = min(ceiling, k.keySlots(s.Limit)), k.batchSlots(s.Limit)
 	switch {
@@ -294,6 +301,9 @@ func (s State) Certain(now Micros, r Request) *Refusal {
 	}
 	return nil
 }
+
+// spare is what a shy caller leaves to others, of the most that anybody leaves.
+func spare(shy float64, most int) int { return min(most, int(shy*float64(most+1))) }
 
 // deadLeases lists every lease that may be given away, in a fixed order. Not the caller's own: a write that names its id
 // twice is invalid, and does not hold anyway.

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"vingate/internal/gate"
+	"vingate/internal/meter"
 )
 
 const noon = gate.Micros(12 * 3600 * 1e6)
@@ -223,32 +224,9 @@ func TestItemIsSmall(t *testing.T) {
 		s.Leases[id] = noon.Millis() + 15000
 		s.Places[key.Place()] = []string{id}
 	}
-	if n := size(encode("gate#nhtsa", s)); n > 400 {
+	if n := meter.Size(encode("gate#nhtsa", s)); n > 400 {
 		t.Errorf("6 leases of 6 keys make an item of %d bytes", n)
 	}
-}
-
-// size is DynamoDB's documented size of an item: names and texts by their bytes, numbers about a byte for two digits and
-// one more, 3 bytes for each map and one more for each of its members.
-func size(it item) int {
-	n := 0
-	for name, v := range it {
-		n += len(name)
-		switch v := v.(type) {
-		case *types.AttributeValueMemberN:
-			n += (len(v.Value)+1)/2 + 1
-		case *types.AttributeValueMemberS:
-			n += len(v.Value)
-		case *types.AttributeValueMemberSS:
-			n += 3
-			for _, s := range v.Value {
-				n += len(s) + 1
-			}
-		case *types.AttributeValueMemberM:
-			n += 3 + len(v.Value) + size(v.Value)
-		}
-	}
-	return n
 }
 
 func TestLongestExpressionFits(t *testing.T) {

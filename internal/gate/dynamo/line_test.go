@@ -343,3 +343,64 @@ func TestTwoRoutesAreTwoBulkheads(t *testing.T) {
 		t.Error("the place did not come back")
 	}
 }
+
+// An instance that wrote in vain at the last token is shy: it leaves tokens to others without a write, and forgets.
+func TestAWriteInVainMakesShy(t *testing.T) {
+	w := &wire{}
+	s := initialised(t, w)
+	now := noon.Time()
+	s.Now = func() time.Time { return now }
+	bucket := testKnobs().Bucket()
+	left := func(tokens int) { // to be seen by the next look
+		st := gate.NewState(testKnobs(), noon, false)
+		at := gate.MicrosOf(now)
+		st.TAT = at + gate.Micros(int64(bucket.Tokens(0, int64(at))-tokens)*bucket.T)
+		put(s, st)
+	}
+	tryOnce := func() (*gate.Lease, *gate.Refusal, int) {
+		t.Helper()
+		writes := w.count("UpdateItem")
+		l, refusal, err := s.Acquire(context.Background(), gate.Request{Key: alice})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l, refusal, w.count("UpdateItem") - writes
+	}
+	if err := s.Prime(context.Background()); err != nil { // it has seen a full bucket...
+		t.Fatal(err)
+	}
+	left(0) // ...which others have emptied since
+	if l, refusal, writes := tryOnce(); l != nil || refusal.Cause != gate.NoToken || refusal.Estimated || writes != 1 {
+		t.Fatalf("the write in vain: %+v, %+v, %d writes", l, refusal, writes)
+	}
+	now = now.Add(time.Second)
+	left(1)
+	refusals := 0
+	for range 200 {
+		s.seenAt = time.Time{}
+		l, refusal, writes := tryOnce()
+		if l != nil {
+			left(1)
+			s.shy = 1 // as before the success
+			continue
+		}
+		refusals++
+		if !refusal.Estimated || refusal.Cause != gate.NoToken || writes != 0 {
+			t.Fatalf("%+v after %d writes", refusal, writes)
+		}
+	}
+	if refusals < 150 { // 1 - (1/8)^2 of them
+		t.Errorf("%d of 200 left the last token to others", refusals)
+	}
+	left(8)
+	s.seenAt = time.Time{}
+	if l, refusal, writes := tryOnce(); l == nil || writes != 1 {
+		t.Errorf("with half the bucket left: %+v, %d writes", refusal, writes)
+	}
+	now = now.Add(shyFor + time.Second)
+	left(1)
+	s.seenAt = time.Time{}
+	if l, refusal, _ := tryOnce(); l == nil {
+		t.Errorf("it does not forget: %+v", refusal)
+	}
+}

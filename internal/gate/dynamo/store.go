@@ -47,7 +47,9 @@ type Store struct {
 	entrance chan struct{} // one caller of this instance at a time plans its way in, on what the one before it saw
 
 	mu     sync.Mutex
-	quiet  time.Duration // how long no way in is tried after a write that failed
+	shy    float64       // how much of what is scarce to leave to other instances, 0 to 1
+	vain   time.Time     // when this instance last wrote in vain
+	quiet  time.Duration // how long no way in is tried when shyness was not enough
 	calm   time.Time     // until when
 	seen   gate.State
 	seenAt time.Time // zero: nothing seen yet
@@ -76,8 +78,15 @@ const (
 	maxAttempts = 4
 	retryPause  = 20 * time.Millisecond
 
-	// Where many instances want the few places that come free, most of their writes would fail. Each failure doubles the
-	// time this instance keeps quiet, each success cuts it by a quarter.
+	// Where many instances want the one token, or the one place, that comes free, all but one write in vain. An instance that did
+	// is shy from then on: it writes only when more than one is left, how many more being drawn anew each time, so that the instances do
+	// not move together; and it looks again right before. Each success makes it a tenth less shy, and it forgets.
+	lessShy  = 0.9
+	shyFor   = 30 * time.Second
+	freshAge = 20 * time.Millisecond // of the view a shy instance writes on
+
+	// Where there is nothing to leave (a bucket of one token, slots without a line) that does not help. Each further failure
+	// doubles the time this instance keeps quiet, each success cuts it by a quarter.
 	leastQuiet, mostQuiet = 50 * time.Millisecond, 2 * time.Second
 	// patientQuiet is how much of it a caller waits for; beyond that it is refused from the view.
 	patientQuiet = 100 * time.Millisecond
@@ -149,10 +158,11 @@ func (c *caller) enter() (*gate.Lease, *gate.Refusal, error) {
 		return nil, nil, c.fail(c.ctx, "acquire", err)
 	}
 	var last error
-	for tries := 0; tries < maxAttempts; {
+	shy, wrote := c.shyness(), false
+	for tries, fresh := 0, shy == 0; tries < maxAttempts; {
 		now := gate.MicrosOf(c.Now())
 		r := c.r
-		r.Patience = max(0, c.left())
+		r.Patience, r.Shy = max(0, c.left()), shy
 		admission, ticket, refusal := view.Plan(now, r)
 		if refusal != nil && refusal.Cause == gate.BulkheadFull && c.Now().Sub(c.began) < c.r.BulkheadWait {
 			if err := c.outside(ctx, bulkheadLook+rand.N(2*bulkheadLook)); err != nil {
@@ -164,7 +174,11 @@ func (c *caller) enter() (*gate.Lease, *gate.Refusal, error) {
 			continue
 		}
 		if refusal != nil {
-			refusal.Estimated = !exact && refusal.Cause != gate.NoToken // tat never moves back: a dry bucket seen is dry
+			if wrote && refusal.Cause != gate.Held && refusal.Cause != gate.BulkheadFull {
+				c.wentInVain()
+			}
+			// tat never moves back: a dry bucket seen is dry.
+			refusal.Estimated = refusal.Estimated || !exact && refusal.Cause != gate.NoToken
 			return nil, refusal, nil
 		}
 		if tries == 0 {
@@ -180,8 +194,16 @@ func (c *caller) enter() (*gate.Lease, *gate.Refusal, error) {
 				tries++
 				continue
 			}
+			if !fresh {
+				fresh = true
+				if view, exact, err = c.view(ctx, freshAge); err != nil {
+					return nil, nil, c.giveUp(err)
+				}
+				continue
+			}
 		}
 		tries++
+		wrote = true
 		var x *expression
 		if admission != nil {
 			c.stamp(admission.End, now)
@@ -192,13 +214,12 @@ func (c *caller) enter() (*gate.Lease, *gate.Refusal, error) {
 		after, met, err := c.update(ctx, x)
 		switch {
 		case err == nil && met == nil:
-			c.went(true)
+			c.wentWell()
 			if admission != nil {
 				return after.Lease(c.r.ID, c.r.Key, now, admission.End), nil, nil
 			}
 			return nil, nil, nil
 		case err == nil:
-			c.went(false)
 			view, exact = *met, true
 		default:
 			last = err
@@ -379,12 +400,31 @@ func (s *Store) quietFor() time.Duration {
 	return s.calm.Sub(s.Now())
 }
 
-// went notes how the last way in went.
-func (s *Store) went(well bool) {
+// shyness draws how much to leave to others this time: rather much than little.
+func (s *Store) shyness() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if well {
-		s.quiet = s.quiet * 3 / 4
+	if age := s.Now().Round(0).Sub(s.vain.Round(0)); age < 0 || age > shyFor {
+		s.shy = 0
+	}
+	return s.shy * max(rand.Float64(), rand.Float64())
+}
+
+// wentWell notes a way in that was open.
+func (s *Store) wentWell() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shy *= lessShy
+	s.quiet = s.quiet * 3 / 4
+}
+
+// wentInVain notes a write that met others at the last token or place.
+func (s *Store) wentInVain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.vain = s.Now()
+	if s.shy < 1 {
+		s.shy = 1
 		return
 	}
 	s.quiet = min(max(2*s.quiet, leastQuiet), mostQuiet)
