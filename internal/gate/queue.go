@@ -612,10 +612,13 @@ func (s State) grantTime() time.Duration {
 	return max(s.Knobs.T(), s.slotTime(s.Limit))
 }
 
+// longestPause bounds a waiter's sleep: what it expects may be far too much, as before the first call has told how long calls take.
+const longestPause = time.Second
+
 // pause is how long a waiter sleeps that expects its turn in that time: half of it, so that it notices when others give up, but not
 // less than a grant takes, and all of it when that is less.
 func pause(expected, grant time.Duration) time.Duration {
-	return max(5*time.Millisecond, min(expected, max(expected/2, grant)))
+	return max(5*time.Millisecond, min(expected, max(min(expected/2, longestPause), grant)))
 }
 
 // Heads lists the waiters ahead of id who could claim now. One that is seen among them for a grace time has an owner that is
