@@ -12,6 +12,8 @@ PORT ?= 8080
 UPSTREAM ?= standin
 # The file that `make invoke` and `make sam-invoke` hand to the function.
 EVENT ?= events/decode.json
+# What `make bench-gate` hands to the benchmark: --table, --for 5s, --scenario flood, --variant cas, --seed 2.
+BENCH ?=
 # How long `make fuzz` stays with each parser.
 FUZZTIME ?= 10s
 # How many faults `make explore` allows in one history.
@@ -82,6 +84,11 @@ test: deps $(BIN)/aws-lambda-rie ## Run every test, the end-to-end ones included
 	@CGO_ENABLED=1 go test -race -shuffle=on -timeout 8m ./...
 	@# The explorer of interleavings runs in one goroutine and looks deeper without the race detector.
 	@go test -shuffle=on -timeout 8m ./internal/gate
+	@cd tools/bench && go test -shuffle=on ./...
+
+.PHONY: bench-gate
+bench-gate: deps go-toolchain ## Compare the gate with two other schemes on the local store, a line of JSON each; BENCH=--table for a table
+	@cd tools/bench && go run . $(BENCH)
 
 .PHONY: explore
 explore: go-toolchain ## Walk every interleaving of the gate with FAULTS (1) faults anywhere: minutes
@@ -98,17 +105,18 @@ fuzz: go-toolchain ## Fuzz every parser for FUZZTIME (10s) each
 
 .PHONY: lint
 lint: $(BIN)/staticcheck ## Check format, vet and staticcheck, also with the tags of the shipped build
-	@unformatted=$$(gofmt -l cmd functions internal); \
+	@unformatted=$$(gofmt -l cmd functions internal tools/bench); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change (make fmt does it):"; echo "$$unformatted"; exit 1; fi
 	@go vet ./...
 	@go vet -tags lambda.norpc ./functions/...
 	@$(BIN)/staticcheck ./...
 	@$(BIN)/staticcheck -tags lambda.norpc ./functions/...
+	@cd tools/bench && go vet ./... && ../../$(BIN)/staticcheck ./...
 	@echo "lint: nothing to say"
 
 .PHONY: fmt
 fmt: go-toolchain ## Format the Go code
-	@gofmt -w cmd functions internal
+	@gofmt -w cmd functions internal tools/bench
 
 .PHONY: build
 build: go-toolchain ## Build every function as SAM would, for arm64 and amd64, and print the sizes

@@ -130,3 +130,25 @@ func TestALostAnswerIsBilledAndARequestThatNeverLeftIsNot(t *testing.T) {
 		}
 	})
 }
+
+// A call from virtual time reaches the store and takes no time; what the test adds is all that passes.
+func TestCallsFromVirtualTimeTakeNone(t *testing.T) {
+	desk := meter.NewOutside(store(t))
+	defer desk.Close()
+	synctest.Test(t, func(t *testing.T) {
+		m := &meter.Meter{Next: desk, Delay: func() time.Duration { return 3 * time.Millisecond }}
+		start := time.Now()
+		for i := range 20 {
+			if _, err := m.PutItem(t.Context(), &dynamodb.PutItemInput{TableName: aws.String(table), Item: item{"pk": text(fmt.Sprint("virtual", i))}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out, err := m.GetItem(t.Context(), &dynamodb.GetItemInput{TableName: aws.String(table), Key: item{"pk": text("virtual19")}, ConsistentRead: aws.Bool(true)})
+		if err != nil || out.Item == nil {
+			t.Errorf("not written: %v", err)
+		}
+		if took := time.Since(start); took != 21*6*time.Millisecond {
+			t.Errorf("21 calls took %v", took)
+		}
+	})
+}

@@ -19,63 +19,6 @@ import (
 	"vingate/internal/meter"
 )
 
-// outside calls the real store from virtual time. Inside a bubble of testing/synctest time moves on only when everybody waits for it; a
-// goroutine that waits for one of these channels, made outside, does not. So a call takes no virtual time, however busy
-// this machine is: the clock knows the delays that a test adds, and nothing else.
-type outside struct {
-	API  meter.API
-	desk chan *clerk
-}
-
-type clerk struct {
-	work chan func()
-	done chan struct{}
-}
-
-// newOutside opens the desk: outside of any bubble.
-func newOutside(t testing.TB, api meter.API) *outside {
-	const clerks = 512
-	o := &outside{API: api, desk: make(chan *clerk, clerks)}
-	for range clerks {
-		c := &clerk{make(chan func()), make(chan struct{})}
-		go func() {
-			for f := range c.work {
-				f()
-				c.done <- struct{}{}
-			}
-		}()
-		o.desk <- c
-		t.Cleanup(func() { close(c.work) })
-	}
-	return o
-}
-
-func (o *outside) do(f func(context.Context)) {
-	c := <-o.desk
-	c.work <- func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		f(ctx)
-	}
-	<-c.done
-	o.desk <- c
-}
-
-func (o *outside) GetItem(_ context.Context, in *dynamodb.GetItemInput, opts ...func(*dynamodb.Options)) (out *dynamodb.GetItemOutput, err error) {
-	o.do(func(ctx context.Context) { out, err = o.API.GetItem(ctx, in, opts...) })
-	return out, err
-}
-
-func (o *outside) UpdateItem(_ context.Context, in *dynamodb.UpdateItemInput, opts ...func(*dynamodb.Options)) (out *dynamodb.UpdateItemOutput, err error) {
-	o.do(func(ctx context.Context) { out, err = o.API.UpdateItem(ctx, in, opts...) })
-	return out, err
-}
-
-func (o *outside) PutItem(_ context.Context, in *dynamodb.PutItemInput, opts ...func(*dynamodb.Options)) (out *dynamodb.PutItemOutput, err error) {
-	o.do(func(ctx context.Context) { out, err = o.API.PutItem(ctx, in, opts...) })
-	return out, err
-}
-
 // way is a store as a load.Gate.
 type way struct{ *Store }
 
@@ -93,7 +36,8 @@ func (w way) Acquire(ctx context.Context, c load.Call) (func(context.Context, ti
 // read is one that the real store answered and billed.
 func inVirtualTime(t *testing.T, k gate.Knobs, shape load.Shape) (r load.Report) {
 	t.Helper()
-	desk := newOutside(t, realClient)
+	desk := meter.NewOutside(realClient)
+	defer desk.Close()
 	name := fmt.Sprint("g", gates.Add(1))
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

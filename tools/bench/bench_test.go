@@ -1,0 +1,142 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"vingate/internal/devstack"
+	"vingate/internal/gate"
+	"vingate/internal/load"
+	"vingate/internal/meter"
+	"vingate/internal/tables"
+)
+
+// What is compared must be comparable: every variant serves the same calls, keeps the budget and meets no error. The counts are taken in
+// virtual time, so they do not depend on this machine.
+func TestEveryVariantKeepsTheSameBudget(t *testing.T) {
+	store, err := devstack.StartStore(t.Context(), devstack.Options{Dynoxide: devstack.Find(filepath.Join("..", ".."), os.Getenv).Dynoxide})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	if _, err := tables.Create(t.Context(), store.Client, tables.Names{Coordination: coordination, Results: "results"}); err != nil {
+		t.Fatal(err)
+	}
+	desk := meter.NewOutside(store.Client)
+	defer desk.Close()
+	for _, s := range scenarios {
+		if s.name == "flood50" {
+			continue // the flood again
+		}
+		got := map[string]row{}
+		for _, variant := range variants {
+			synctest.Test(t, func(t *testing.T) {
+				shift := gate.Epoch.Add(time.Hour).Sub(time.Now())
+				b := bench{api: desk, table: coordination, now: func() time.Time { return time.Now().Add(shift) }, span: 2 * time.Second, seed: 1}
+				r, err := b.run(context.Background(), s, variant)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got[variant] = r
+			})
+			r := got[variant]
+			t.Logf("%+v", r)
+			if r.OverAdmissions != 0 || r.Errors != 0 || r.Admitted == 0 || r.Offered != got["vingate"].Offered {
+				t.Errorf("%s, %s: %+v", s.name, variant, r)
+			}
+			if r.WritesPerAdmission < 2 || r.ReadsPerAdmission <= 0 || r.P50 < 3000 || r.P99 < r.P50 || r.Jain <= 0 || r.Jain > 1 {
+				t.Errorf("%s, %s: not believable: %+v", s.name, variant, r)
+			}
+		}
+		if got["vingate"].Contended != 0 {
+			t.Errorf("%s: %d of vingate's calls met others at every attempt", s.name, got["vingate"].Contended)
+		}
+		for _, other := range []string{"cas", "read-put"} {
+			if mine, its := got["vingate"].writes(), got[other].writes(); mine >= its {
+				t.Errorf("%s: vingate takes %.0f writes, %s %.0f", s.name, mine, other, its)
+			}
+		}
+	}
+}
+
+// writes is what all calls took together.
+func (r row) writes() float64 {
+	return r.WritesPerAdmission*float64(r.Admitted) + r.WritesPerRefusal*float64(r.Offered-r.Admitted)
+}
+
+func TestTheSameSeedOffersEveryVariantTheSame(t *testing.T) {
+	for _, s := range scenarios {
+		a := s.calls(5*time.Second, 1)
+		if !reflect.DeepEqual(a, s.calls(5*time.Second, 1)) {
+			t.Errorf("%s: two draws differ", s.name)
+		}
+		if !slices.IsSortedFunc(a, func(x, y load.Call) int { return int(x.At - y.At) }) || len(a) < 50 {
+			t.Errorf("%s: %d calls", s.name, len(a))
+		}
+		tenants := map[string]bool{}
+		for _, c := range a {
+			tenants[c.Tenant] = true
+		}
+		if len(tenants) != s.tenants {
+			t.Errorf("%s: %d tenants of %d", s.name, len(tenants), s.tenants)
+		}
+	}
+}
+
+func TestKnobsOfTheBenchmarkAreOnesTheGateTakes(t *testing.T) {
+	if faults := knobs().Validate(); len(faults) > 0 {
+		t.Errorf("%v", faults)
+	}
+}
+
+func TestALineOfJSONHasTheAgreedKeys(t *testing.T) {
+	var line map[string]any
+	b, err := json.Marshal(row{Scenario: "light", Variant: "cas"})
+	if err == nil {
+		err = json.Unmarshal(b, &line)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"scenario", "variant", "offered", "admitted", "budgetUse", "overAdmissions", "writesPerAdmission", "readsPerAdmission",
+		"writesPerRefusal", "readsPerRefusal", "p50us", "p99us", "jain"} {
+		if _, there := line[key]; !there {
+			t.Errorf("no key %s in %s", key, b)
+		}
+	}
+}
+
+func TestTheTableHasARowForEach(t *testing.T) {
+	var out bytes.Buffer
+	table(&out, []row{{Scenario: "light", Variant: "vingate", Offered: 9, Admitted: 9, P50: 10500}, {Scenario: "flood", Variant: "cas", Offered: 9, Admitted: 3, WritesPerRefusal: 0.5}})
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 4 {
+		t.Fatalf("%d lines:\n%s", len(lines), &out)
+	}
+	for _, l := range lines {
+		if n := strings.Count(l, "|"); n != 13 {
+			t.Errorf("%d bars in %q", n, l)
+		}
+	}
+	if !strings.Contains(lines[2], "| - | - | 10.5 ms |") || !strings.Contains(lines[3], "| 3 of 9 |") || !strings.Contains(lines[3], "| 0.500 |") {
+		t.Errorf("\n%s", &out)
+	}
+}
+
+func TestWrongArgumentsAreToldAndStartNothing(t *testing.T) {
+	for _, args := range [][]string{{"--scenario", "storm"}, {"--variant", "redis"}, {"--for", "1ms"}, {"--nonsense"}, {"more"}} {
+		var out, errs bytes.Buffer
+		if code := run(t.Context(), args, &out, &errs); code != 2 || errs.Len() == 0 || out.Len() > 0 {
+			t.Errorf("%v: %d, %q, %q", args, code, &out, &errs)
+		}
+	}
+}

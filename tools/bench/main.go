@@ -1,0 +1,114 @@
+// Command bench compares vingate's gate with two other ways to keep the same gate in DynamoDB (package versioned): same
+// load, same delays, same seeds, on the local store. It prints one line of JSON for each scenario and variant, or a table.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"vingate/internal/ddb"
+	"vingate/internal/devstack"
+	"vingate/internal/tables"
+)
+
+func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)) }
+
+// run is main with everything handed in.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	asTable := flags.Bool("table", false, "print a table in Markdown instead of lines of JSON")
+	span := flags.Duration("for", 20*time.Second, "how long each scenario offers its load")
+	seed := flags.Uint64("seed", 1, "of the load and the delays")
+	only := flags.String("scenario", "", "only this one: light, saturation, flood, flood50, queue or contention")
+	variant := flags.String("variant", "", "only this one: "+strings.Join(variants, ", "))
+	if err := flags.Parse(args); err != nil {
+		return 2
+	}
+	chosen, schemes := scenarios, variants
+	if *only != "" {
+		chosen = slices.DeleteFunc(slices.Clone(scenarios), func(s scenario) bool { return s.name != *only })
+	}
+	if *variant != "" {
+		schemes = slices.DeleteFunc(slices.Clone(variants), func(v string) bool { return v != *variant })
+	}
+	if len(chosen) == 0 || len(schemes) == 0 || flags.NArg() > 0 || *span < time.Second {
+		_, _ = fmt.Fprintln(stderr, "bench: no such scenario or variant, or less than a second of load; see --help")
+		return 2
+	}
+	rows, err := all(ctx, chosen, schemes, bench{table: coordination, now: time.Now, span: *span, seed: *seed}, func(r row) error {
+		if *asTable {
+			_, _ = fmt.Fprintf(stderr, "%s, %s: done\n", r.Scenario, r.Variant)
+			return nil
+		}
+		return json.NewEncoder(stdout).Encode(r)
+	})
+	if err != nil {
+		_, _ = fmt.Fprintf(stderr, "bench: %v\n", err)
+		return 1
+	}
+	if *asTable {
+		for _, s := range chosen {
+			_, _ = fmt.Fprintf(stdout, "- `%s`: %s\n", s.name, s.says)
+		}
+		_, _ = fmt.Fprintln(stdout)
+		table(stdout, rows)
+	}
+	return 0
+}
+
+const (
+	coordination = "coordination"
+	connections  = 256 // kept open, so that no scheme pays for dialling
+)
+
+// all starts the store and plays every scenario under every variant, one after the other.
+func all(ctx context.Context, chosen []scenario, schemes []string, b bench, each func(row) error) ([]row, error) {
+	root := filepath.Join("..", "..") // of the module that this one lies in
+	store, err := devstack.StartStore(ctx, devstack.Options{Dynoxide: devstack.Find(root, os.Getenv).Dynoxide})
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	if _, err := tables.Create(ctx, store.Client, tables.Names{Coordination: coordination, Results: "results"}); err != nil {
+		return nil, err
+	}
+	o := store.Client.Options()
+	o.Retryer = aws.NopRetryer{} // every attempt is the scheme's own, and counted
+	o.HTTPClient = ddb.KeepConnections(awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) { t.MaxIdleConnsPerHost = connections }))
+	b.api = dynamodb.New(o)
+	var rows []row
+	for _, s := range chosen {
+		for _, variant := range schemes {
+			r, err := b.run(ctx, s, variant)
+			if err == nil {
+				err = ctx.Err()
+			}
+			if err != nil {
+				return rows, fmt.Errorf("%s, %s: %w", s.name, variant, err)
+			}
+			rows = append(rows, r)
+			if err := each(r); err != nil {
+				return rows, err
+			}
+		}
+	}
+	return rows, nil
+}
