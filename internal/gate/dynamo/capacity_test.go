@@ -197,7 +197,7 @@ func TestCapacityInAFlood(t *testing.T) {
 		patience  time.Duration
 		span      time.Duration // without a line long enough that the tokens an instance may leave to others do not count
 		units     float64
-	}{{10, 0, 12 * time.Second, 0.1}, {10, 3 * time.Second, 4 * time.Second, 0.1}, {50, 0, 12 * time.Second, 0.2}, {50, 3 * time.Second, 4 * time.Second, 0.2}} {
+	}{{10, 0, 10 * time.Second, 0.1}, {10, 3 * time.Second, 8 * time.Second, 0.1}, {50, 0, 10 * time.Second, 0.2}, {50, 3 * time.Second, 8 * time.Second, 0.2}} {
 		t.Run(fmt.Sprintf("%d instances, patience %v", c.instances, c.patience), func(t *testing.T) {
 			t.Parallel()
 			k := bucket20(nil)
