@@ -40,7 +40,7 @@ func TestEveryVariantKeepsTheSameBudget(t *testing.T) {
 		got := map[string]row{}
 		for _, variant := range variants {
 			synctest.Test(t, func(t *testing.T) {
-				shift := gate.Epoch.Add(time.Hour).Sub(time.Now())
+				shift := time.Until(gate.Epoch.Add(time.Hour))
 				b := bench{api: desk, table: coordination, now: func() time.Time { return time.Now().Add(shift) }, span: 2 * time.Second, seed: 1}
 				r, err := b.run(context.Background(), s, variant)
 				if err != nil {

@@ -47,7 +47,7 @@ func inVirtualTime(t *testing.T, k gate.Knobs, shape load.Shape) (r load.Report)
 			defer mu.Unlock()
 			return 1500*time.Microsecond + time.Duration(noise.Int64N(2500))*time.Microsecond
 		}}
-		shift := noon.Time().Sub(time.Now()) // the bubble's clock begins before the gate's epoch
+		shift := time.Until(noon.Time()) // the bubble's clock begins before the gate's epoch
 		var ids atomic.Int64
 		instance := func() *Store {
 			return New(Config{Client: m, Table: table, Name: name, Now: func() time.Time { return time.Now().Add(shift) },
