@@ -84,10 +84,15 @@ test: deps $(BIN)/aws-lambda-rie ## Run every test, the end-to-end ones included
 	@CGO_ENABLED=1 go test -race -shuffle=on -timeout 8m ./...
 	@# The explorer of interleavings runs in one goroutine and looks deeper without the race detector.
 	@go test -shuffle=on -timeout 8m ./internal/gate
+
+.PHONY: capacity
+capacity: deps ## Hold the gate to what it may cost in write units and reads, with load in virtual time: a minute
+	@VINGATE_CAPACITY=1 go test -count=1 -timeout 10m -run 'Capacity|Crowd|Unit' ./internal/gate/dynamo
 	@cd tools/bench && go test -shuffle=on ./...
 
 .PHONY: bench-gate
-bench-gate: deps go-toolchain ## Compare the gate with two other schemes on the local store, a line of JSON each; BENCH=--table for a table
+bench-gate: go-toolchain ## Compare the gate with two other schemes on the local store, a line of JSON each; BENCH=--table for a table
+	@$(MAKE) -s deps >&2
 	@cd tools/bench && go run . $(BENCH)
 
 .PHONY: explore
