@@ -401,3 +401,51 @@ func TestLineIsAPermutationAndItsOrderIsThatOfTheGrants(t *testing.T) {
 		}
 	})
 }
+
+// A waiter's estimate of its slot comes from the leases: when each began, and how long calls usually take.
+func TestAWaiterExpectsItsSlotFromTheLeases(t *testing.T) {
+	const ms = time.Millisecond
+	for name, c := range map[string]struct {
+		limit int
+		ages  []time.Duration // of the leases; calls take 800 ms
+		rank  int
+		want  time.Duration
+	}{
+		"the first of two slots":                    {2, []time.Duration{100 * ms, 600 * ms}, 0, 250 * ms},
+		"the second of two slots":                   {2, []time.Duration{100 * ms, 600 * ms}, 1, 750 * ms},
+		"the third has to wait for another call":    {2, []time.Duration{100 * ms, 600 * ms}, 2, 250*ms + 900*ms},
+		"a free slot goes to those ahead":           {2, []time.Duration{100 * ms}, 1, 750 * ms},
+		"a free slot, and two ahead":                {2, []time.Duration{100 * ms}, 2, 900 * ms},
+		"a call that is late may be over soon":      {1, []time.Duration{850 * ms}, 0, 100 * ms},
+		"one that is very late less so":             {1, []time.Duration{5800 * ms}, 0, 5000 * ms},
+		"it does not hide the other slot":           {2, []time.Duration{5800 * ms, 600 * ms}, 0, 250 * ms},
+		"after a cut the first end leaves none":     {1, []time.Duration{100 * ms, 600 * ms}, 0, 750 * ms},
+		"a dead lease is no call":                   {2, []time.Duration{100 * ms, time.Minute}, 0, 0},
+		"one slot, nobody in it, the second waiter": {1, nil, 1, 900 * ms},
+	} {
+		s := fresh(testKnobs())
+		s.Limit, s.Latency = c.limit, 800
+		for i, age := range c.ages {
+			s.Leases[fmt.Sprint("lease", i)] = after(s.Knobs.LeaseTTL - age).Millis()
+		}
+		if got := s.slotAfter(noon, c.rank); got != c.want {
+			t.Errorf("%s: %v, not %v", name, got, c.want)
+		}
+	}
+}
+
+func TestAWaiterSleepsUntilItsTurnOrLooksInBetween(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct{ expected, grant, want time.Duration }{
+		{0, 50 * ms, 5 * ms},
+		{60 * ms, 50 * ms, 60 * ms},
+		{100 * ms, 50 * ms, 100 * ms},
+		{120 * ms, 50 * ms, 60 * ms},
+		{900 * ms, 50 * ms, 200 * ms},
+		{60 * time.Second, 500 * ms, time.Second},
+	} {
+		if got := pause(c.expected, c.grant); got != c.want {
+			t.Errorf("expecting %v, a grant taking %v: %v, not %v", c.expected, c.grant, got, c.want)
+		}
+	}
+}

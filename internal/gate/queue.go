@@ -543,6 +543,9 @@ func (s State) PlanClaim(now Micros, r Request, passed map[string]bool) (w Claim
 		slot = max(slot, s.slotTime(k.keySlots(s.Limit)))
 	}
 	if w.Band == gcra.Dry || slot > 0 {
+		if slot > 0 && st.runs {
+			slot = s.slotAfter(now, st.rank)
+		}
 		return w, pause(max(token, slot), s.grantTime()), nil
 	}
 
@@ -612,13 +615,41 @@ func (s State) grantTime() time.Duration {
 	return max(s.Knobs.T(), s.slotTime(s.Limit))
 }
 
+// slotAfter is when a waiter of that rank may expect its slot, if everybody ahead takes theirs. The ends of the leases say when
+// their calls began. One that takes longer than usual may be over any moment, the less so the longer it takes; a lease that nobody gives back
+// is such a one. Some of what passes between two calls in one slot is known: a release, a look and a claim take their time.
+func (s State) slotAfter(now Micros, rank int) time.Duration {
+	usual := s.slotTime(1)
+	var free []time.Duration // when each slot comes free
+	for _, end := range s.Leases {
+		if !s.dead(end, now.Millis()) {
+			age := s.Knobs.LeaseTTL - end.Time().Sub(now.Time())
+			free = append(free, max(usual+usual/16-age, usual/8, age-usual))
+		}
+	}
+	slices.Sort(free)
+	free = free[max(0, len(free)-s.Limit):] // after a cut the first ones leave none free
+	for len(free) < s.Limit {
+		free = slices.Insert(free, 0, 0)
+	}
+	for range rank {
+		next := free[0] + usual + usual/8
+		at, _ := slices.BinarySearch(free, next)
+		free = slices.Insert(free, at, next)[1:]
+	}
+	return free[0]
+}
+
 // longestPause bounds a waiter's sleep: what it expects may be far too much, as before the first call has told how long calls take.
 const longestPause = time.Second
 
-// pause is how long a waiter sleeps that expects its turn in that time: half of it, so that it notices when others give up, but not
-// less than a grant takes, and all of it when that is less.
+// pause is how long a waiter sleeps that expects its turn in that time. When it is at most two grants away, until then. Else half of
+// it, and no longer than four grants take: others give up, and it has to notice before its turn is over.
 func pause(expected, grant time.Duration) time.Duration {
-	return max(5*time.Millisecond, min(expected, max(min(expected/2, longestPause), grant)))
+	if expected > 2*grant {
+		expected = min(expected/2, 4*grant, longestPause)
+	}
+	return max(5*time.Millisecond, expected)
 }
 
 // Heads lists the waiters ahead of id who could claim now. One that is seen among them for a grace time has an owner that is
