@@ -221,6 +221,7 @@ func (s *Service) Decode(ctx context.Context, req Request) (Result, error) {
 		}
 		return Result{VIN: v, Stored: answer, Source: FromCache, Age: answer.Age(s.Now())}, nil
 	}
+	one := claim{caller: req.Caller, route: gate.Interactive, cost: 1, wait: s.MaxWait}
 	for {
 		joined := s.Now()
 		// 3. single-flight. The stored answer is looked up inside, so that a request that arrives between another's call and
@@ -234,20 +235,33 @@ func (s *Service) Decode(ctx context.Context, req Request) (Result, error) {
 				return landing{refusal: busy(), verdict: onRequest}
 			}
 			// 4. tenant
-			if refusal, verdict := s.mayAsk(ctx, req.Caller, deadline); refusal != nil {
-				return landing{refusal: refusal, verdict: verdict, leader: req.Caller}
+			if refusal, of := s.mayAsk(ctx, one, deadline); refusal != nil {
+				return landing{refusal: refusal, verdict: of, leader: req.Caller}
 			}
 			// 5. gate
 			asked := s.Now()
-			lease, refusal, verdict := s.acquire(ctx, req.Caller, deadline)
+			lease, refusal, of := s.acquire(ctx, one, deadline)
 			if refusal != nil {
-				return landing{refusal: refusal, verdict: verdict, leader: req.Caller}
+				return landing{refusal: refusal, verdict: of, leader: req.Caller}
 			}
 			waited := s.Now().Sub(asked)
 			// What was granted is charged beside the call, since a lease that waits for the charge might be too late for its call.
-			defer s.charge(ctx, req.Caller, lease)()
+			defer s.charge(ctx, one, lease)()
 			// 6. vpic, 7. release
-			called := s.callUnder(ctx, lease, query, deadline, waited, tell)
+			var called landing
+			called.refusal, called.verdict = s.callUnder(ctx, lease, deadline, vin.Descriptor(query.VIN),
+				func(ctx context.Context) (vpic.Quota, time.Duration, error) {
+					answer, err := s.Upstream.Decode(ctx, query)
+					if err == nil {
+						called.answer, called.source, called.waited = s.Results.Live(answer), FromNHTSA, waited
+					}
+					return answer.Quota, answer.Took, err
+				},
+				func(refusal *Refusal, of verdict) { // nil: the answer is there
+					l := called
+					l.refusal, l.verdict = refusal, of
+					tell(l)
+				})
 			// 8. store
 			if called.refusal == nil {
 				called.saved = s.save(ctx, called.answer.Answer)
@@ -320,8 +334,15 @@ func (s *Service) save(ctx context.Context, a vpic.Answer) bool {
 	return err == nil
 }
 
-// cost is what one decode takes of a bucket, the tenant's or the shared one.
-const cost = 1
+// claim is who asks for a call, and what for.
+type claim struct {
+	caller tenant.Caller
+	route  gate.Route
+	cost   int           // tokens of a bucket, the tenant's or the shared one
+	wait   time.Duration // for a slot and a token, in the line
+}
+
+func (c claim) key() gate.Key { return c.caller.Key(c.route) }
 
 // mayAsk says whether a place at NHTSA may be asked for: not while everybody is stopped, and not by a tenant whose bucket is dry. Nothing is
 // spent by asking, whatever the answer is.
@@ -329,7 +350,7 @@ const cost = 1
 // Who cannot be looked up is not let through. The shared budget lies in the same table: when that is down no call is made anyway (and here it
 // is said before a tenant is blamed); when only one tenant's item cannot be read, it is because of a crowd that asks for it, and a bucket that
 // opens under load is none.
-func (s *Service) mayAsk(ctx context.Context, caller tenant.Caller, deadline time.Time) (refusal *Refusal, of verdict) {
+func (s *Service) mayAsk(ctx context.Context, c claim, deadline time.Time) (refusal *Refusal, of verdict) {
 	ctx, cancel := context.WithDeadline(ctx, s.latest(deadline))
 	defer cancel()
 	down := func(err error) (*Refusal, verdict) {
@@ -347,10 +368,10 @@ func (s *Service) mayAsk(ctx context.Context, caller tenant.Caller, deadline tim
 		}
 		if view.HeldFor > 0 {
 			held := &gate.Refusal{Cause: gate.Held, Hold: view.Hold, RetryAfter: gate.RetryAfter(view.HeldFor)}
-			refusal, of = fromGate(held, caller.Key(gate.Interactive)), about(held)
+			refusal, of = fromGate(held, c.key()), about(held)
 			return nil
 		}
-		dry, err := s.Tenants.Look(ctx, caller, cost)
+		dry, err := s.Tenants.Look(ctx, c.caller, c.cost)
 		switch {
 		case err != nil:
 			refusal, of = down(err)
@@ -365,7 +386,7 @@ func (s *Service) mayAsk(ctx context.Context, caller tenant.Caller, deadline tim
 
 // charge begins to charge the caller for a lease; what it returns waits for the end. Once a call is granted, a charge that fails does not stop
 // it: the shared budget was read and written, and what may be lost is the tenant's to owe, not NHTSA's.
-func (s *Service) charge(ctx context.Context, caller tenant.Caller, lease *gate.Lease) (wait func()) {
+func (s *Service) charge(ctx context.Context, c claim, lease *gate.Lease) (wait func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -374,9 +395,9 @@ func (s *Service) charge(ctx context.Context, caller tenant.Caller, lease *gate.
 				s.Log.ErrorContext(ctx, "panic in a charge", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			}
 		}()
-		err := s.Trace(ctx, "charge", func(ctx context.Context) error { return s.Tenants.Charge(ctx, caller, lease.ID, cost) })
+		err := s.Trace(ctx, "charge", func(ctx context.Context) error { return s.Tenants.Charge(ctx, c.caller, lease.ID, c.cost) })
 		if err != nil {
-			s.Log.ErrorContext(ctx, "tenant perhaps not charged for a call", "tenant", caller.ID, "error", err.Error())
+			s.Log.ErrorContext(ctx, "tenant perhaps not charged for a call", "tenant", c.caller.ID, "error", err.Error())
 		}
 	}()
 	return func() { <-done }
@@ -388,16 +409,15 @@ func (s *Service) latest(deadline time.Time) time.Time {
 }
 
 // acquire leases a place at NHTSA, or says why there is none.
-func (s *Service) acquire(ctx context.Context, caller tenant.Caller, deadline time.Time) (lease *gate.Lease, refusal *Refusal, of verdict) {
+func (s *Service) acquire(ctx context.Context, c claim, deadline time.Time) (lease *gate.Lease, refusal *Refusal, of verdict) {
 	latest := s.latest(deadline) // the last attempt is over by then
 	ctx, cancel := context.WithDeadline(ctx, latest)
 	defer cancel()
-	key := caller.Key(gate.Interactive)
 	room := max(0, latest.Sub(s.Now())-gateAttempts)
 	_ = s.Trace(ctx, "gate", func(ctx context.Context) error {
-		granted, denied, err := s.Gate.Acquire(ctx, gate.Request{Key: key, Ceiling: caller.Plan.Ceiling(gate.Interactive), Cost: cost,
-			Tenant: caller.ID, Weight: caller.Plan.Weight,
-			Patience: min(s.MaxWait, room), BulkheadWait: min(s.BulkheadWait, room)})
+		granted, denied, err := s.Gate.Acquire(ctx, gate.Request{Key: c.key(), Ceiling: c.caller.Plan.Ceiling(c.route), Cost: c.cost,
+			Tenant: c.caller.ID, Weight: c.caller.Plan.Weight,
+			Patience: min(c.wait, room), BulkheadWait: min(s.BulkheadWait, room)})
 		switch {
 		case err != nil:
 			s.Log.ErrorContext(ctx, "the shared budget is not available", "error", err.Error())
@@ -406,7 +426,7 @@ func (s *Service) acquire(ctx context.Context, caller tenant.Caller, deadline ti
 				of = onRequest // with more time it might have been read
 			}
 		case denied != nil:
-			refusal, of = fromGate(denied, key), about(denied)
+			refusal, of = fromGate(denied, c.key()), about(denied)
 		default:
 			lease = granted
 		}
@@ -415,9 +435,11 @@ func (s *Service) acquire(ctx context.Context, caller tenant.Caller, deadline ti
 	return lease, refusal, of
 }
 
-// callUnder makes the one call a lease allows, and gives the lease back with what the call says about NHTSA. From the start of
-// the call on it tells how things stand.
-func (s *Service) callUnder(ctx context.Context, lease *gate.Lease, q vpic.Query, deadline time.Time, waited time.Duration, tell func(landing)) (l landing) {
+// callUnder makes the one call a lease allows, and gives the lease back with what the call says about NHTSA. It returns why there
+// is no answer and whom that is about, or nil. From the start of the call on it tells how things stand; nil then says that the
+// answer is there. about stands for what is asked in the log.
+func (s *Service) callUnder(ctx context.Context, lease *gate.Lease, deadline time.Time, about string,
+	call func(context.Context) (vpic.Quota, time.Duration, error), tell func(*Refusal, verdict)) (refusal *Refusal, of verdict) {
 	outcome := gate.Outcome{Kind: gate.Abandoned}
 	err := func() (err error) {
 		// Also when the call panics.
@@ -430,42 +452,42 @@ func (s *Service) callUnder(ctx context.Context, lease *gate.Lease, q vpic.Query
 			whose = onRequest
 		}
 		if late || left < s.leastCall() {
-			l = landing{refusal: fromUpstream(errLate), verdict: whose}
+			refusal, of = fromUpstream(errLate), whose
 			return errLate
 		}
-		tell(landing{refusal: fromUpstream(errCutShort)})
+		tell(fromUpstream(errCutShort), onRequest)
 		ctx, cancel := context.WithTimeout(vpic.WithStartBy(ctx, lease.StartBy), min(left, s.UpstreamTimeout))
 		defer cancel()
-		var answer vpic.Answer
+		var quota vpic.Quota
+		var took time.Duration
 		err = s.Trace(ctx, "nhtsa", func(ctx context.Context) (err error) {
-			answer, err = s.Upstream.Decode(ctx, q)
+			quota, took, err = call(ctx)
 			return err
 		})
-		outcome, err = outcomeOf(answer, err, left < s.UpstreamTimeout)
+		outcome, err = outcomeOf(quota, took, err, left < s.UpstreamTimeout)
 		switch {
 		case err == nil:
-			l = landing{answer: s.Results.Live(answer), source: FromNHTSA, waited: waited}
 		case errors.Is(err, errLate), errors.Is(err, errCutShort):
-			l = landing{refusal: fromUpstream(err), verdict: whose}
+			refusal, of = fromUpstream(err), whose
 		default:
-			l = landing{refusal: fromUpstream(err), verdict: onEveryone}
+			refusal, of = fromUpstream(err), onEveryone
 		}
-		tell(l)
+		tell(refusal, of)
 		return err
 	}()
 	if err == nil {
-		return l
+		return nil, of
 	}
-	s.Log.WarnContext(ctx, "no answer from NHTSA", "vin", vin.Descriptor(q.VIN), "error", forLog(err), "tookMs", outcome.Took.Milliseconds())
+	s.Log.WarnContext(ctx, "no answer from NHTSA", "vin", about, "error", forLog(err), "tookMs", outcome.Took.Milliseconds())
 	if outcome.Kind == gate.Throttled || outcome.Kind == gate.Failed {
 		// The release may have begun a longer pause for everybody.
-		if view, err := s.Gate.View(ctx); err == nil && view.HeldFor > l.refusal.RetryAfter {
-			longer := *l.refusal // what was told may be in other hands
+		if view, err := s.Gate.View(ctx); err == nil && view.HeldFor > refusal.RetryAfter {
+			longer := *refusal // what was told may be in other hands
 			longer.RetryAfter = gate.RetryAfter(view.HeldFor)
-			l.refusal = &longer
+			refusal = &longer
 		}
 	}
-	return l
+	return refusal, of
 }
 
 // release gives a lease back. A release that fails costs its place until the lease ends, not the answer.

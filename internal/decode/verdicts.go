@@ -3,6 +3,7 @@ package decode
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"vingate/internal/gate"
 	"vingate/internal/vin"
@@ -17,12 +18,12 @@ var errCutShort = errors.New("the call was ended before its usual time")
 
 // outcomeOf is what a call says about NHTSA, for the shared budget. Only NHTSA's own behaviour counts: a call that we cut
 // short, never sent or cannot make sense of changes neither pace nor pause.
-func outcomeOf(answer vpic.Answer, err error, cutShort bool) (gate.Outcome, error) {
+func outcomeOf(quota vpic.Quota, took time.Duration, err error, cutShort bool) (gate.Outcome, error) {
 	if err == nil {
-		if answer.Quota.Exhausted {
-			return gate.Outcome{Kind: gate.Throttled, RetryAfter: answer.Quota.RetryAfter, Took: answer.Took}, nil
+		if quota.Exhausted {
+			return gate.Outcome{Kind: gate.Throttled, RetryAfter: quota.RetryAfter, Took: took}, nil
 		}
-		return gate.Outcome{Kind: gate.Succeeded, Took: answer.Took}, nil
+		return gate.Outcome{Kind: gate.Succeeded, Took: took}, nil
 	}
 	var e *vpic.Error
 	if !errors.As(err, &e) {
