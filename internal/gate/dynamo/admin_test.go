@@ -15,13 +15,17 @@ import (
 	"vingate/internal/gate"
 )
 
-// arbitraryChange is any write an operator can plan on a state, nil when the draw gives none.
+// arbitraryChange is any write an operator or the keeper can plan on a state, nil when the draw gives none.
 func arbitraryChange(t *rapid.T, seen gate.State) (gate.Write, *expression) {
 	beneath := gate.Hold{}
 	if rapid.Bool().Draw(t, "beneath") {
 		beneath = gate.Hold{Until: noon.Millis() + 30_000, Reason: gate.HoldThrottled}
 	}
-	switch rapid.SampledFrom([]string{"tune", "pause", "lift"}).Draw(t, "change") {
+	switch rapid.SampledFrom([]string{"tune", "pause", "lift", "sweep", "sweep"}).Draw(t, "change") {
+	case "sweep":
+		if w, some := seen.PlanSweep(noon); some {
+			return w, sweep(w)
+		}
 	case "tune":
 		k := seen.Knobs
 		k.MaxInFlight = rapid.IntRange(1, 6).Draw(t, "MaxInFlight")
@@ -41,7 +45,7 @@ func arbitraryChange(t *rapid.T, seen gate.State) (gate.Write, *expression) {
 	return nil, nil
 }
 
-// What an operator writes, too, is applied by DynamoDB exactly if the core says it holds, and leaves exactly the state the core says.
+// What an operator or the keeper writes, too, is applied by DynamoDB exactly if the core says it holds, and leaves exactly the state the core says.
 func TestEveryChangeMeansTheSameInTheCoreAndInTheStore(t *testing.T) {
 	store := newStore(t, nil)
 	applied, failed := map[string]int{}, map[string]int{}
@@ -91,7 +95,7 @@ func TestEveryChangeMeansTheSameInTheCoreAndInTheStore(t *testing.T) {
 			t.Fatalf("DynamoDB has\n%+v, the core\n%+v\nafter %+v", after, want, w)
 		}
 	})
-	for _, kind := range []string{"gate.Tune", "gate.Pause"} {
+	for _, kind := range []string{"gate.Tune", "gate.Pause", "gate.Sweep"} {
 		if !testing.Short() && (applied[kind] < 5 || failed[kind] < 2) {
 			t.Errorf("%s: %d applied and %d failed: this shows little", kind, applied[kind], failed[kind])
 		}
