@@ -329,7 +329,7 @@ func (s *Service) leastCall() time.Duration { return min(leastCall, s.UpstreamTi
 func (s *Service) save(ctx context.Context, a vpic.Answer) bool {
 	err := s.Trace(ctx, "store", func(ctx context.Context) error { return s.Results.Put(ctx, a) })
 	if err != nil {
-		s.Log.WarnContext(ctx, "answer not stored", "vin", vin.Descriptor(a.VIN), "error", err.Error())
+		s.Log.WarnContext(ctx, "answer not stored", "vin", vin.Descriptor(a.Query().VIN), "error", err.Error())
 	}
 	return err == nil
 }

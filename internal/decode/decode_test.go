@@ -35,7 +35,7 @@ func TestALiveDecodePassesItsLanesInOrder(t *testing.T) {
 		if w.outcomes[0] != (gate.Outcome{Kind: gate.Succeeded, Took: 400 * time.Millisecond}) {
 			t.Errorf("released with %+v", w.outcomes[0])
 		}
-		if r.VIN.Value != accord || r.VIN.Submitted != " 1hgcm-82633a004352" || r.Make != "HONDA" || r.Decoding.ModelYear != 2003 || r.Outcome != vpic.Clean {
+		if r.VIN.Value != accord || r.VIN.Submitted != " 1hgcm-82633a004352" || r.Make() != "HONDA" || r.ModelYear() != 2003 || r.Outcome() != vpic.Clean {
 			t.Errorf("result %+v", r)
 		}
 		if r.Source != FromNHTSA || r.Waited != 3*time.Millisecond || r.Upstream != 400*time.Millisecond || r.Shared || !r.Saved || r.Age != 0 || r.FreshFor != 168*time.Hour {
@@ -48,7 +48,7 @@ func TestALiveDecodePassesItsLanesInOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if w.happened() != "get" || r.Source != FromCache || r.Age != 90*time.Second || r.Waited != 0 || r.Upstream != 0 || r.Shared || r.Saved || r.Make != "HONDA" {
+		if w.happened() != "get" || r.Source != FromCache || r.Age != 90*time.Second || r.Waited != 0 || r.Upstream != 0 || r.Shared || r.Saved || r.Make() != "HONDA" {
 			t.Errorf("the second time: %s; %+v", w.happened(), r)
 		}
 	})
@@ -479,7 +479,7 @@ func TestADecodeGoesOnWithoutTheResultsTable(t *testing.T) {
 		down := &results.StoreError{Op: "read", Trouble: results.Unreachable, Err: errors.New("no route to host")}
 		w.get, w.put = func() error { return down }, func() error { return down }
 		r, err := s.Decode(t.Context(), Request{VIN: accord, Caller: somebody})
-		if err != nil || r.Make != "HONDA" || r.Saved || r.Source != FromNHTSA {
+		if err != nil || r.Make() != "HONDA" || r.Saved || r.Source != FromNHTSA {
 			t.Errorf("Decode = %+v, %v", r, err)
 		}
 		if n := strings.Count(w.logged.String(), "no route to host"); n != 2 {
@@ -537,7 +537,7 @@ func TestAStoredOnlyRequestNeverCalls(t *testing.T) {
 			t.Errorf("during a call: %v after %v", err, time.Since(began))
 		}
 		wg.Wait()
-		if r, err := s.Decode(t.Context(), Request{VIN: accord, Caller: somebody, StoredOnly: true}); err != nil || r.Source != FromCache || r.Make != "HONDA" {
+		if r, err := s.Decode(t.Context(), Request{VIN: accord, Caller: somebody, StoredOnly: true}); err != nil || r.Source != FromCache || r.Make() != "HONDA" {
 			t.Errorf("stored: %+v, %v", r, err)
 		}
 		if w.count("call") != 1 {

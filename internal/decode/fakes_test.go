@@ -122,12 +122,12 @@ func (w *world) answer(ctx context.Context, q vpic.Query, after time.Duration) (
 		return vpic.Answer{}, &vpic.Error{Kind: vpic.Timeout, Started: true, Reason: "no answer in time", Took: time.Since(began)}
 	case <-time.After(after):
 	}
-	body := envelope(q.VIN, "0")
-	d, err := vpic.Interpret(body, q)
+	a, err := vpic.Read(envelope(q.VIN, "0"), q)
 	if err != nil {
 		w.t.Error(err)
 	}
-	return vpic.Answer{Query: q, Body: body, Decoding: d, FetchedAt: time.Now(), Took: after}, nil
+	a.FetchedAt, a.Took = time.Now(), after
+	return a, nil
 }
 
 type fakeGate world
@@ -211,7 +211,7 @@ func (r *fakeResults) Put(_ context.Context, a vpic.Answer) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.stored[results.Key(a.Query)] = r.Live(a)
+	w.stored[results.Key(a.Query())] = r.Live(a)
 	return nil
 }
 

@@ -92,7 +92,7 @@ func TestWhoseOwnTimeEndsIsToldWhatItWasSpentOn(t *testing.T) {
 						return s.Decode(ctx, Request{VIN: accord, Caller: bob})
 					})
 				if tc.code == "" {
-					if r := got[1]; errs[1] != nil || r.Make != "HONDA" || r.Source != FromNHTSA || !r.Shared || r.Saved || r.Waited != tc.own || r.Upstream != 3*time.Second {
+					if r := got[1]; errs[1] != nil || r.Make() != "HONDA" || r.Source != FromNHTSA || !r.Shared || r.Saved || r.Waited != tc.own || r.Upstream != 3*time.Second {
 						t.Errorf("the follower: %+v, %v", r, errs[1])
 					}
 				} else if r := refused(t, errs[1]); r.Code != tc.code || r.Waited != tc.own {
@@ -144,7 +144,7 @@ func TestProperty_OwnCapacityIsNeverNHTSAsFaultNorTheReverse(t *testing.T) {
 					defer mu.Unlock()
 					if err == nil {
 						seen[""]++
-						if r.Make != "HONDA" || !answered.Load() {
+						if r.Make() != "HONDA" || !answered.Load() {
 							wrong = fmt.Sprintf("an answer that NHTSA did not give: %+v", r)
 						}
 						return r, err
@@ -269,7 +269,7 @@ func TestWhatFollowsACallFitsIntoItsTime(t *testing.T) {
 				began := time.Now()
 				r, err := s.Decode(ctx, Request{VIN: accord, Caller: caller})
 				passed, left := time.Since(ended), own-time.Since(began)
-				if tc.code == "" && (err != nil || r.Make != "HONDA" || r.Saved) || tc.code != "" && refused(t, err).Code != tc.code {
+				if tc.code == "" && (err != nil || r.Make() != "HONDA" || r.Saved) || tc.code != "" && refused(t, err).Code != tc.code {
 					t.Errorf("%+v, %v", r, err)
 				}
 				if passed != tc.passes || passed > config.AfterCall || left < 0 {

@@ -25,7 +25,7 @@ func TestAHundredTabsCostOneCall(t *testing.T) {
 				time.Sleep(time.Duration(i) * time.Millisecond)
 				caller := []tenant.Caller{somebody, alice, bob}[i%3]
 				r, err := s.Decode(t.Context(), Request{VIN: accord, Caller: caller})
-				if err != nil || r.Make != "HONDA" || r.Source != FromNHTSA || r.Upstream != 400*time.Millisecond {
+				if err != nil || r.Make() != "HONDA" || r.Source != FromNHTSA || r.Upstream != 400*time.Millisecond {
 					t.Errorf("%+v, %v", r, err)
 				}
 				mu.Lock()
@@ -132,7 +132,7 @@ func TestAFollowerStandsForItselfWhenTheVerdictIsTheLeadersOwn(t *testing.T) {
 				if r := refused(t, errs[0]); r.Code != BulkheadTimeout {
 					t.Errorf("the leader: %+v", r)
 				}
-				if served := errs[1] == nil && got[1].Make == "HONDA" && !got[1].Shared; served != tc.served {
+				if served := errs[1] == nil && got[1].Make() == "HONDA" && !got[1].Shared; served != tc.served {
 					t.Errorf("the follower: %+v, %v", got[1], errs[1])
 				}
 				if w.count("acquire") != tc.acquires {
@@ -158,7 +158,7 @@ func TestFollowersOfARefusedLeaderShareOneCallOfTheirOwn(t *testing.T) {
 		synctest.Wait()
 		for range 20 {
 			wg.Go(func() {
-				if r, err := s.Decode(t.Context(), Request{VIN: accord, Caller: bob}); err != nil || r.Make != "HONDA" {
+				if r, err := s.Decode(t.Context(), Request{VIN: accord, Caller: bob}); err != nil || r.Make() != "HONDA" {
 					t.Errorf("%+v, %v", r, err)
 				}
 			})
@@ -191,7 +191,7 @@ func TestAFollowerWithMoreTimeStandsForItself(t *testing.T) {
 		if r := refused(t, errs[0]); r.Code != WaitTimeout {
 			t.Errorf("the leader: %+v", r)
 		}
-		if errs[1] != nil || got[1].Make != "HONDA" || w.count("call") != 1 {
+		if errs[1] != nil || got[1].Make() != "HONDA" || w.count("call") != 1 {
 			t.Errorf("the follower: %+v, %v", got[1], errs[1])
 		}
 	})
@@ -254,7 +254,7 @@ func TestAFollowerInheritsNothingThatTheLeadersOwnTimeCaused(t *testing.T) {
 				if r := refused(t, errs[0]); r.Code != tc.leader {
 					t.Errorf("the leader: %+v", r)
 				}
-				if errs[1] != nil || got[1].Make != "HONDA" || got[1].Shared || w.count("call") != tc.calls {
+				if errs[1] != nil || got[1].Make() != "HONDA" || got[1].Shared || w.count("call") != tc.calls {
 					t.Errorf("the follower: %+v, %v; happened: %s", got[1], errs[1], w.happened())
 				}
 			})
@@ -355,7 +355,7 @@ func TestAFollowersOwnTimeEndsItsOwnRequestOnly(t *testing.T) {
 		if r := refused(t, errs[1]); r.Code != UpstreamTimeout || r.Sentence != sayCutShort || r.Waited != 5*time.Second || r.RetryAfter < time.Second {
 			t.Errorf("the follower: %+v", r)
 		}
-		if errs[0] != nil || got[0].Make != "HONDA" || w.count("call") != 1 {
+		if errs[0] != nil || got[0].Make() != "HONDA" || w.count("call") != 1 {
 			t.Errorf("the leader: %+v, %v", got[0], errs[0])
 		}
 	})
@@ -428,7 +428,7 @@ func TestAReleaseThatFailsDoesNotCostTheAnswer(t *testing.T) {
 		w.release = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 		began := time.Now()
 		r, err := s.Decode(t.Context(), Request{VIN: accord, Caller: somebody})
-		if err != nil || r.Make != "HONDA" {
+		if err != nil || r.Make() != "HONDA" {
 			t.Fatalf("%+v, %v", r, err)
 		}
 		if took := time.Since(began); took != 400*time.Millisecond+releaseBound {

@@ -170,7 +170,7 @@ func TestACallGoesOnWhenItCannotBeCharged(t *testing.T) {
 				w, s := newWorld(t)
 				w.charge = fails
 				r, err := s.Decode(t.Context(), Request{VIN: accord, Caller: alice})
-				if err != nil || r.Make != "HONDA" || !r.Saved {
+				if err != nil || r.Make() != "HONDA" || !r.Saved {
 					t.Errorf("%+v, %v", r, err)
 				}
 				if !strings.Contains(w.logged.String(), "no route to host") || !strings.Contains(w.logged.String(), `"level":"ERROR"`) {
@@ -232,7 +232,7 @@ func TestAFollowerIsNotRefusedForTheLeadersBucket(t *testing.T) {
 				if r := refused(t, errs[0]); r.Code != RateLimited || r.Scope != ScopeTenant {
 					t.Errorf("the leader: %+v", r)
 				}
-				if served := errs[1] == nil && got[1].Make == "HONDA" && !got[1].Shared; served != tc.served {
+				if served := errs[1] == nil && got[1].Make() == "HONDA" && !got[1].Shared; served != tc.served {
 					t.Errorf("the follower: %+v, %v", got[1], errs[1])
 				}
 				if n := w.count("look"); tc.served != (n == 2) {

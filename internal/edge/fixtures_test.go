@@ -173,12 +173,9 @@ func (u *playedUpstream) Decode(_ context.Context, q vpic.Query) (vpic.Answer, e
 	if err != nil {
 		return vpic.Answer{}, err
 	}
-	body := envelope(r)
-	d, err := vpic.Interpret(body, q)
-	if err != nil {
-		return vpic.Answer{}, err
-	}
-	return vpic.Answer{Query: q, Body: body, Decoding: d, FetchedAt: time.Now(), Took: time.Since(began)}, nil
+	a, err := vpic.Read(envelope(r), q)
+	a.FetchedAt, a.Took = time.Now(), time.Since(began)
+	return a, err
 }
 
 type playedTable edgeOf

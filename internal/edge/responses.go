@@ -153,9 +153,9 @@ func (h *Handler) decoded(r *request, d decode.Result) *response {
 	fresh := int64(d.FreshFor / time.Second)
 	a := answer{
 		VIN: d.VIN.Value, Submitted: d.VIN.Submitted,
-		ModelYear: orNull(d.Decoding.ModelYear), Make: orNull(d.Make), Model: orNull(d.Model),
-		Outcome: string(d.Outcome), Summary: summary(d),
-		Codes: append([]int{}, d.Codes...), Messages: append([]string{}, d.Messages...), SuggestedVIN: orNull(d.SuggestedVIN),
+		ModelYear: orNull(d.ModelYear()), Make: orNull(d.Make()), Model: orNull(d.Model()),
+		Outcome: string(d.Outcome()), Summary: summary(d),
+		Codes: d.Codes(), Messages: d.Messages(), SuggestedVIN: orNull(d.SuggestedVIN()),
 		Fields: map[string]string{},
 		Provenance: provenance{
 			Source: string(d.Source), FetchedAt: d.FetchedAt.UTC().Format("2006-01-02T15:04:05.000Z"), AgeSeconds: age, Stale: age > fresh,
@@ -163,7 +163,7 @@ func (h *Handler) decoded(r *request, d decode.Result) *response {
 		},
 		Advice: adviceOf(d.VIN),
 	}
-	for name, text := range d.Fields {
+	for name, text := range d.Fields() {
 		if text != "" {
 			a.Fields[name] = text
 		}
@@ -192,10 +192,10 @@ func orNull[T comparable](v T) *T {
 // summary is year, make and model as NHTSA has them, "" when it has none.
 func summary(d decode.Result) string {
 	var parts []string
-	if year := d.Decoding.ModelYear; year != 0 {
+	if year := d.ModelYear(); year != 0 {
 		parts = append(parts, strconv.Itoa(year))
 	}
-	for _, s := range []string{d.Make, d.Model} {
+	for _, s := range []string{d.Make(), d.Model()} {
 		if s != "" {
 			parts = append(parts, s)
 		}

@@ -47,8 +47,8 @@ func itemSize(item map[string]types.AttributeValue) int {
 func TestANormalCarTakesOneWriteUnit(t *testing.T) {
 	q := vpic.Query{VIN: accord, ModelYear: 2003}
 	a := answer(t, q, car())
-	if len(a.Body) < 3800 || len(a.Body) > 5500 {
-		t.Fatalf("a body of %d bytes is no normal car", len(a.Body))
+	if len(a.Body()) < 3800 || len(a.Body()) > 5500 {
+		t.Fatalf("a body of %d bytes is no normal car", len(a.Body()))
 	}
 	api := &table{}
 	s, _ := store(api)
@@ -57,10 +57,10 @@ func TestANormalCarTakesOneWriteUnit(t *testing.T) {
 	}
 	var zipped bytes.Buffer
 	w, _ := gzip.NewWriterLevel(&zipped, gzip.BestCompression)
-	_, _ = w.Write(a.Body)
+	_, _ = w.Write(a.Body())
 	_ = w.Close()
 	size := itemSize(api.items[Key(q)])
-	t.Logf("body %d bytes, gzip %d, whole item %d", len(a.Body), zipped.Len(), size)
+	t.Logf("body %d bytes, gzip %d, whole item %d", len(a.Body()), zipped.Len(), size)
 	if size > 1024 {
 		t.Errorf("the item takes %d bytes: more than one write unit", size)
 	}

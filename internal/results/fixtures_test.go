@@ -88,12 +88,12 @@ func car() map[string]string {
 // answer is a live answer as the client gives it.
 func answer(t testing.TB, q vpic.Query, fields map[string]string) vpic.Answer {
 	t.Helper()
-	body := envelope(t, fields)
-	d, err := vpic.Interpret(body, q)
+	a, err := vpic.Read(envelope(t, fields), q)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return vpic.Answer{Query: q, Body: body, Decoding: d, FetchedAt: noon, Took: 412 * time.Millisecond}
+	a.FetchedAt, a.Took = noon, 412*time.Millisecond
+	return a
 }
 
 // table is a results table in memory, for the faults a real one does not show on demand.

@@ -25,12 +25,12 @@ const (
 	codeUnexplained  = 14 // some characters are not in the maker's filing
 )
 
-func (l Lives) of(d vpic.Decoding) time.Duration {
-	has := func(code int) bool { return slices.Contains(d.Codes, code) }
+func (l Lives) of(outcome vpic.Outcome, codes []int) time.Duration {
+	has := func(code int) bool { return slices.Contains(codes, code) }
 	switch {
-	case d.Outcome == vpic.Unknown || has(codeUnregistered):
+	case outcome == vpic.Unknown || has(codeUnregistered):
 		return min(l.Negative, l.Hard)
-	case d.Outcome == vpic.Partial || has(codeNoDetail) || has(codeNoYear) || has(codeUnexplained):
+	case outcome == vpic.Partial || has(codeNoDetail) || has(codeNoYear) || has(codeUnexplained):
 		return min(incompleteLife, l.Hard)
 	}
 	return l.Hard

@@ -31,7 +31,7 @@ func TestAnAnswerComesBackFromARealTable(t *testing.T) {
 		}
 	}
 	got, ok, err := s.Get(t.Context(), q)
-	if !ok || err != nil || !bytes.Equal(got.Body, put.Body) || got.Make != "HONDA" || !got.FetchedAt.Equal(noon) {
+	if !ok || err != nil || !bytes.Equal(got.Body(), put.Body()) || got.Make() != "HONDA" || !got.FetchedAt.Equal(noon) {
 		t.Errorf("Get = %+v, %v, %v", got, ok, err)
 	}
 	if _, ok, err := s.Get(t.Context(), vpic.Query{VIN: accord}); ok || err != nil {

@@ -88,7 +88,7 @@ func Key(q vpic.Query) string {
 
 // Live gives a live answer the life it has when it is stored.
 func (s *Store) Live(a vpic.Answer) Stored {
-	life := s.lives.of(a.Decoding)
+	life := s.lives.of(a.Outcome(), a.Codes())
 	return Stored{Answer: a, Life: life, FreshFor: min(life, s.lives.Soft)}
 }
 
@@ -112,16 +112,16 @@ func (s *Store) Get(ctx context.Context, q vpic.Query) (Stored, bool, error) {
 
 // Put stores a live answer in place of whatever is there.
 func (s *Store) Put(ctx context.Context, a vpic.Answer) error {
-	packed, err := pack(a.Body)
+	packed, err := pack(a.Body())
 	if err != nil {
 		return &CorruptError{Reason: "the body cannot be compressed", Err: err}
 	}
 	ctx, cancel := context.WithTimeout(ctx, operation)
 	defer cancel()
 	// Rounded up: a life of a fraction of a second is not over before it begins.
-	expires := a.FetchedAt.Add(s.lives.of(a.Decoding) + time.Second - 1).Unix()
+	expires := a.FetchedAt.Add(s.lives.of(a.Outcome(), a.Codes()) + time.Second - 1).Unix()
 	_, err = s.client.PutItem(ctx, &dynamodb.PutItemInput{TableName: aws.String(s.table), Item: map[string]types.AttributeValue{
-		attrKey:     &types.AttributeValueMemberS{Value: Key(a.Query)},
+		attrKey:     &types.AttributeValueMemberS{Value: Key(a.Query())},
 		attrFormat:  number(format),
 		attrBody:    &types.AttributeValueMemberB{Value: packed},
 		attrFetched: number(a.FetchedAt.UnixMilli()),
@@ -162,11 +162,12 @@ func (s *Store) read(item map[string]types.AttributeValue, q vpic.Query) (Stored
 	if err != nil {
 		return corrupt("an unreadable body", err)
 	}
-	decoding, err := vpic.Interpret(body, q)
+	answer, err := vpic.Read(body, q)
 	if err != nil {
 		return corrupt("not an answer to this question", err)
 	}
-	stored := s.Live(vpic.Answer{Query: q, Body: body, Decoding: decoding, FetchedAt: fetched})
+	answer.FetchedAt = fetched
+	stored := s.Live(answer)
 	// The configured life may have become shorter since the item was written.
 	if stored.Age(now) >= stored.Life {
 		return Stored{}, false, nil

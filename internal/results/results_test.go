@@ -44,7 +44,7 @@ func TestAnAnswerComesBackAsNHTSAGaveIt(t *testing.T) {
 	if err != nil || !ok {
 		t.Fatalf("Get = %v, %v", ok, err)
 	}
-	if !bytes.Equal(got.Body, put.Body) || !reflect.DeepEqual(got.Decoding, put.Decoding) || got.Query != q || !got.FetchedAt.Equal(noon) {
+	if !bytes.Equal(got.Body(), put.Body()) || !reflect.DeepEqual(got.Decoding(), put.Decoding()) || got.Query() != q || !got.FetchedAt.Equal(noon) {
 		t.Errorf("got %+v", got.Answer)
 	}
 	if got.Took != 0 {
@@ -86,14 +86,14 @@ func TestHowLongAnAnswerLives(t *testing.T) {
 		{"codes 1 and 11 are not 111", vpic.Warned, []int{1, 12}, lives.Hard},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := lives.of(vpic.Decoding{Outcome: tc.outcome, Codes: tc.codes}); got != tc.want {
+			if got := lives.of(tc.outcome, tc.codes); got != tc.want {
 				t.Errorf("lives %v, want %v", got, tc.want)
 			}
 		})
 	}
 	short := Lives{Hard: time.Hour, Soft: time.Minute, Negative: 2 * time.Hour}
 	for _, o := range []vpic.Outcome{vpic.Clean, vpic.Partial, vpic.Unknown} {
-		if got := short.of(vpic.Decoding{Outcome: o}); got > time.Hour {
+		if got := short.of(o, nil); got > time.Hour {
 			t.Errorf("%s lives %v, longer than CACHE_TTL", o, got)
 		}
 	}
@@ -230,7 +230,7 @@ func TestAnItemThatCannotBeUsedIsAbsentAndReported(t *testing.T) {
 			if ok || !errors.As(err, &corrupt) {
 				t.Fatalf("Get = %v, %v, want nothing and a *CorruptError", ok, err)
 			}
-			if got.Fields != nil || got.Make != "" || got.Body != nil {
+			if got.Fields() != nil || got.Make() != "" || got.Body() != nil {
 				t.Errorf("something of the item came through: %+v", got)
 			}
 			for _, secret := range []string{accord, "1FTMW1T88MFA00001", "HONDA", "maintenance"} {

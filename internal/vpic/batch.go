@@ -34,6 +34,22 @@ func (c *Client) DecodeBatch(ctx context.Context, qs []Query) (BatchAnswer, erro
 	return BatchAnswer{Items: items, Quota: r.quota, FetchedAt: r.at, Took: r.took}, nil
 }
 
+// ReadBatch makes the answers of the body that a batch call for qs brought. Err is a *Error, as with DecodeBatch; when the body
+// was fetched is the caller's to add.
+func ReadBatch(body []byte, qs []Query) (BatchAnswer, error) {
+	_, items, e := planBatch(qs)
+	if e != nil {
+		return BatchAnswer{}, e
+	}
+	r := reply{body: bytes.Clone(withoutBOM(body))}
+	rows, e := readRows(r.body)
+	if e != nil {
+		return BatchAnswer{}, r.unusable(e)
+	}
+	matchRows(items, rows, r)
+	return BatchAnswer{Items: items}, nil
+}
+
 // planBatch gives the form to send and an item for each query; those that are not
 // sent already have their error.
 func planBatch(qs []Query) (form string, items []BatchItem, e *Error) {
@@ -47,7 +63,7 @@ func planBatch(qs []Query) (form string, items []BatchItem, e *Error) {
 	years := make(map[string]int, len(qs)) // of the VINs that are sent
 	items = make([]BatchItem, len(qs))
 	for i, q := range qs {
-		items[i].Query = q
+		items[i].query = q
 		if e := q.check(); e != nil {
 			items[i].Err = e
 			continue
@@ -107,18 +123,18 @@ func matchRows(items []BatchItem, rows []json.RawMessage, r reply) {
 		if item.Err != nil {
 			continue
 		}
-		m, ok := found[strings.ToUpper(item.VIN)]
+		m, ok := found[strings.ToUpper(item.query.VIN)]
 		e := m.err
 		if !ok {
 			e = unusable("no row for this VIN")
 		}
 		if e == nil {
-			item.Decoding, e = decode(m.fields)
+			item.decoding, e = decode(m.fields)
 		}
 		if e != nil {
 			item.Err = r.unusable(e)
 			continue
 		}
-		item.Row = m.row
+		item.row = m.row
 	}
 }

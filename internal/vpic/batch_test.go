@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -34,15 +35,15 @@ func TestBatchIsSentAsAForm(t *testing.T) {
 		if err != nil || calls.Load() != 1 {
 			t.Fatalf("%v, %d calls", err, calls.Load())
 		}
-		if len(b.Items) != 2 || b.Items[0].Err != nil || b.Items[0].Outcome != Clean || b.Items[1].Err != nil || b.Items[1].Outcome != Partial {
+		if len(b.Items) != 2 || b.Items[0].Err != nil || b.Items[0].Outcome() != Clean || b.Items[1].Err != nil || b.Items[1].Outcome() != Partial {
 			t.Errorf("%+v", b.Items)
 		}
 		if !b.FetchedAt.Equal(time.Now()) || b.Quota != (Quota{true, 5 * time.Second}) {
 			t.Errorf("fetched at %s, quota %+v", b.FetchedAt, b.Quota)
 		}
 		var raw map[string]string
-		if json.Unmarshal(b.Items[0].Row, &raw) != nil || raw["VIN"] != accord {
-			t.Errorf("row %s", b.Items[0].Row)
+		if json.Unmarshal(b.Items[0].Row(), &raw) != nil || raw["VIN"] != accord {
+			t.Errorf("row %s", b.Items[0].Row())
 		}
 	})
 }
@@ -84,11 +85,11 @@ func TestBatchItems(t *testing.T) {
 					t.Fatalf("%d items, %d calls, %v", len(b.Items), calls.Load(), err)
 				}
 				for i, item := range b.Items {
-					if item.Query != c.qs[i] {
-						t.Errorf("item %d is for %+v", i, item.Query)
+					if item.Query() != c.qs[i] {
+						t.Errorf("item %d is for %+v", i, item.Query())
 					}
 					if c.want[i] == ok {
-						if item.Err != nil || item.Outcome != Clean || !sameVIN(item.Fields["VIN"], item.VIN) || item.Row == nil {
+						if item.Err != nil || item.Outcome() != Clean || !sameVIN(item.Fields()["VIN"], item.Query().VIN) || item.Row() == nil {
 							t.Errorf("item %d: %+v", i, item)
 						}
 						continue
@@ -97,7 +98,7 @@ func TestBatchItems(t *testing.T) {
 					if e.Reason != c.want[i] || e.Started != (e.Kind == BadResponse) {
 						t.Errorf("item %d: %#v, want %q", i, e, c.want[i])
 					}
-					if item.Fields != nil || item.Row != nil || item.Outcome != "" {
+					if item.Fields() != nil || item.Row() != nil || item.Outcome() != "" {
 						t.Errorf("item %d brings a vehicle: %+v", i, item)
 					}
 				}
@@ -192,9 +193,9 @@ func TestEveryRowReachesItsOwnQuery(t *testing.T) {
 		for i, n := range asked {
 			var bad *Error
 			switch {
-			case there[n] && (items[i].Err != nil || items[i].Model != vin(n)):
-				t.Fatalf("item %d: model %q, %v", i, items[i].Model, items[i].Err)
-			case !there[n] && (!errors.As(items[i].Err, &bad) || bad.Kind != BadResponse || items[i].Fields != nil):
+			case there[n] && (items[i].Err != nil || items[i].Model() != vin(n)):
+				t.Fatalf("item %d: model %q, %v", i, items[i].Model(), items[i].Err)
+			case !there[n] && (!errors.As(items[i].Err, &bad) || bad.Kind != BadResponse || items[i].Fields() != nil):
 				t.Fatalf("item %d was never sent and has %+v", i, items[i])
 			}
 		}
@@ -209,11 +210,11 @@ func TestCapturedBatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		tesla, bmw := b.Items[0], b.Items[1]
-		if tesla.Make != "TESLA" || tesla.Outcome != Partial || len(tesla.Codes) != 3 || tesla.SuggestedVIN != "5YJSA3D!*EF!" || tesla.Messages[1] != "Incomplete VIN" {
-			t.Errorf("%+v", tesla.Decoding)
+		if tesla.Make() != "TESLA" || tesla.Outcome() != Partial || len(tesla.Codes()) != 3 || tesla.SuggestedVIN() != "5YJSA3D!*EF!" || tesla.Messages()[1] != "Incomplete VIN" {
+			t.Errorf("%+v", tesla.Decoding())
 		}
-		if bmw.Make != "BMW" || bmw.Model != "X3" || bmw.Decoding.ModelYear != 2011 || bmw.Outcome != Partial {
-			t.Errorf("%+v", bmw.Decoding)
+		if bmw.Make() != "BMW" || bmw.Model() != "X3" || bmw.ModelYear() != 2011 || bmw.Outcome() != Partial {
+			t.Errorf("%+v", bmw.Decoding())
 		}
 	})
 }
@@ -254,22 +255,23 @@ func TestVpicAPI_9_BadJSONIsAnErrorAnd51AreRefusedBeforeAnyCall(t *testing.T) {
 	})
 }
 
-func FuzzBatchRows(f *testing.F) {
+func FuzzReadBatch(f *testing.F) {
 	f.Add(envelope(flat(accord, nil), flat(pickup, nil)))
 	f.Add(envelope(flat(accord, nil), flat(accord, row{"Model": "Civic"})))
 	f.Add([]byte(`{"Results":[null,1,"x",[],{},{"VIN":1},{"vin":"` + accord + `"},{"VIN":"` + accord + `","Make":[]}]}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		rows, e := readRows(body)
-		if e != nil {
+		b, err := ReadBatch(body, []Query{{VIN: accord}, {VIN: pickup}})
+		if err != nil {
+			if e := (*Error)(nil); !errors.As(err, &e) || e.Kind != BadResponse || !slices.Contains(reasons, e.Reason) || b.Items != nil {
+				t.Fatalf("%#v, %+v", err, b)
+			}
 			return
 		}
-		_, items, _ := planBatch([]Query{{VIN: accord}, {VIN: pickup}})
-		matchRows(items, rows, reply{})
-		for _, item := range items {
-			if item.Err == nil && !sameVIN(item.Fields["VIN"], item.VIN) {
-				t.Fatalf("%s got the row of %q", item.VIN, item.Fields["VIN"])
+		for _, item := range b.Items {
+			if item.Err == nil && !sameVIN(item.Fields()["VIN"], item.Query().VIN) {
+				t.Fatalf("%s got the row of %q", item.Query().VIN, item.Fields()["VIN"])
 			}
-			if item.Err != nil && (item.Fields != nil || item.Row != nil) {
+			if item.Err != nil && (item.Fields() != nil || item.Row() != nil) {
 				t.Fatalf("a refused item brings %+v", item)
 			}
 		}

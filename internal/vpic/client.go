@@ -188,7 +188,7 @@ func (c *Client) Decode(ctx context.Context, q Query) (Answer, error) {
 	if e != nil {
 		return Answer{}, r.unusable(e)
 	}
-	return Answer{Query: q, Body: r.body, Decoding: d, Quota: r.quota, FetchedAt: r.at, Took: r.took}, nil
+	return Answer{query: q, body: r.body, decoding: d, Quota: r.quota, FetchedAt: r.at, Took: r.took}, nil
 }
 
 // reply is a 200 with a JSON content type and a body within the cap.

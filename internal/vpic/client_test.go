@@ -242,7 +242,7 @@ func TestEveryAnswerIsClassified(t *testing.T) {
 					t.Errorf("it took %s", d)
 				}
 				if c.kind == "" {
-					if err != nil || a.Outcome != Clean || a.Query != (Query{VIN: accord, ModelYear: 2003}) || string(a.Body) != good {
+					if err != nil || a.Outcome() != Clean || a.Query() != (Query{VIN: accord, ModelYear: 2003}) || string(a.Body()) != good {
 						t.Errorf("Decode = %+v, %v", a, err)
 					}
 					return
@@ -251,7 +251,7 @@ func TestEveryAnswerIsClassified(t *testing.T) {
 				if e.Kind != c.kind || e.Status != c.status || e.Blocked != c.blocked || e.RetryAfter != c.retryAfter || !e.Started || e.Reason == "" {
 					t.Errorf("%#v, want %s, status %d, blocked %v, retry after %s", e, c.kind, c.status, c.blocked, c.retryAfter)
 				}
-				if a.Fields != nil || a.Body != nil || a.Make != "" {
+				if a.Fields() != nil || a.Body() != nil || a.Make() != "" {
 					t.Errorf("a refusal brings a vehicle: %+v", a)
 				}
 			})
@@ -663,7 +663,7 @@ func TestTLS(t *testing.T) {
 		client := newClient(t, srv.URL)
 		client.transport.TLSClientConfig.RootCAs = trusted
 		a, err := client.Decode(t.Context(), Query{VIN: accord})
-		if err != nil || a.Outcome != Clean {
+		if err != nil || a.Outcome() != Clean {
 			t.Fatalf("%+v, %v", a, err)
 		}
 		if p := <-proto; p != "HTTP/1.1" {
@@ -756,10 +756,10 @@ func TestAnAnswerTellsWhenAndHowLong(t *testing.T) {
 		if a.Quota != (Quota{Exhausted: true, RetryAfter: 12 * time.Second}) {
 			t.Errorf("quota %+v", a.Quota)
 		}
-		if !bytes.Equal(a.Body, envelope(flat(accord, nil))) {
-			t.Errorf("the body is not NHTSA's: %q", a.Body)
+		if !bytes.Equal(a.Body(), envelope(flat(accord, nil))) {
+			t.Errorf("the body is not NHTSA's: %q", a.Body())
 		}
-		if _, err := Interpret(a.Body, a.Query); err != nil {
+		if _, err := Read(a.Body(), a.Query()); err != nil {
 			t.Errorf("the body cannot be interpreted again: %v", err)
 		}
 	})
@@ -790,7 +790,7 @@ func TestACompressedAnswerIsReadWithinTheCap(t *testing.T) {
 		return with(200, "application/json", z.String(), "Content-Encoding", "gzip")
 	}
 	inBubble(t, zip(envelope(flat(accord, nil))), func(t *testing.T, client *Client, _ *atomic.Int32) {
-		if a, err := client.Decode(t.Context(), Query{VIN: accord}); err != nil || a.Make != "HONDA" {
+		if a, err := client.Decode(t.Context(), Query{VIN: accord}); err != nil || a.Make() != "HONDA" {
 			t.Errorf("%+v, %v", a, err)
 		}
 	})
@@ -993,8 +993,8 @@ func TestAClientServesManyAtOnce(t *testing.T) {
 		for i := range 40 {
 			wg.Go(func() {
 				vin := fmt.Sprintf("1HGCM82633A0%05d", i)
-				if a, err := client.Decode(t.Context(), Query{VIN: vin}); err != nil || a.Fields["VIN"] != vin {
-					t.Errorf("%s: %+v, %v", vin, a.Fields, err)
+				if a, err := client.Decode(t.Context(), Query{VIN: vin}); err != nil || a.Fields()["VIN"] != vin {
+					t.Errorf("%s: %+v, %v", vin, a.Fields(), err)
 				}
 			})
 		}

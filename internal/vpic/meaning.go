@@ -3,19 +3,60 @@ package vpic
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 )
 
-// Interpret gives the meaning of a stored or live envelope for q; err is a *Error of kind BadResponse.
-func Interpret(body []byte, q Query) (Decoding, error) {
-	d, e := interpret(withoutBOM(body), q)
-	if e != nil {
-		return Decoding{}, e
+// Decoding is the meaning of one row of NHTSA's answer. Nobody outside of this package can make one that says anything:
+// whatever a caller shows of a vehicle came from NHTSA, in this row.
+type Decoding struct {
+	fields  map[string]string
+	codes   []int
+	outcome Outcome
+}
+
+// Outcome is what the row amounts to, "" where there is no row.
+func (d Decoding) Outcome() Outcome { return d.outcome }
+
+// Codes are those of ErrorCode, ascending, each once.
+func (d Decoding) Codes() []int { return slices.Clone(d.codes) }
+
+// Messages has one text for each code, in the codes' order: NHTSA's own where it sent one.
+func (d Decoding) Messages() []string { return messages(d.codes, d.fields["ErrorText"]) }
+
+// Fields holds every key NHTSA sent, with the raw texts, empty ones included. It is a copy.
+func (d Decoding) Fields() map[string]string { return maps.Clone(d.fields) }
+
+// Make is trimmed for show, "" when absent.
+func (d Decoding) Make() string { return name(d.fields["Make"]) }
+
+// Model is trimmed for show, "" when absent.
+func (d Decoding) Model() string { return name(d.fields["Model"]) }
+
+// ModelYear is 0 when absent or not a year.
+func (d Decoding) ModelYear() int { return year(d.fields["ModelYear"]) }
+
+// SuggestedVIN is trimmed; '!' marks positions NHTSA doubts. It is "" when absent or the VIN itself.
+func (d Decoding) SuggestedVIN() string {
+	s := strings.TrimSpace(d.fields["SuggestedVIN"])
+	if sameVIN(d.fields["VIN"], s) {
+		return ""
 	}
-	return d, nil
+	return s
+}
+
+// Read makes the answer to q of a live or kept envelope; err is a *Error of kind BadResponse. When it was fetched is the
+// caller's to add.
+func Read(body []byte, q Query) (Answer, error) {
+	body = bytes.Clone(withoutBOM(body))
+	d, e := interpret(body, q)
+	if e != nil {
+		return Answer{}, e
+	}
+	return Answer{query: q, body: body, decoding: d}, nil
 }
 
 func interpret(body []byte, q Query) (Decoding, *Error) {
@@ -126,29 +167,19 @@ func decode(fields map[string]string) (Decoding, *Error) {
 	if !ok {
 		return Decoding{}, unusable("the row has no readable ErrorCode")
 	}
-	d := Decoding{
-		Fields:    fields,
-		Codes:     codes,
-		Messages:  messages(codes, fields["ErrorText"]),
-		Make:      name(fields["Make"]),
-		Model:     name(fields["Model"]),
-		ModelYear: year(fields["ModelYear"]),
-	}
-	if s := strings.TrimSpace(fields["SuggestedVIN"]); !sameVIN(fields["VIN"], s) {
-		d.SuggestedVIN = s
-	}
-	d.Outcome = outcome(d, name(fields["Manufacturer"]) != "")
+	d := Decoding{fields: fields, codes: codes}
+	d.outcome = outcome(d, name(fields["Manufacturer"]) != "")
 	return d, nil
 }
 
 // outcome is the table of the package comment.
 func outcome(d Decoding, manufacturer bool) Outcome {
 	switch {
-	case slices.Contains(d.Codes, 7), d.Make == "" && d.Model == "" && !manufacturer:
+	case slices.Contains(d.codes, 7), d.Make() == "" && d.Model() == "" && !manufacturer:
 		return Unknown
-	case d.Make == "" || d.Model == "" || d.ModelYear == 0, slices.Contains(d.Codes, 6):
+	case d.Make() == "" || d.Model() == "" || d.ModelYear() == 0, slices.Contains(d.codes, 6):
 		return Partial
-	case slices.Equal(d.Codes, []int{0}), slices.Equal(d.Codes, []int{0, 10}):
+	case slices.Equal(d.codes, []int{0}), slices.Equal(d.codes, []int{0, 10}):
 		return Clean
 	}
 	return Warned

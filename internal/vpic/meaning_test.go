@@ -15,25 +15,25 @@ import (
 
 func mustInterpret(t *testing.T, body []byte, vin string) Decoding {
 	t.Helper()
-	d, err := Interpret(body, Query{VIN: vin})
+	a, err := Read(body, Query{VIN: vin})
 	if err != nil {
-		t.Fatalf("Interpret: %v", err)
+		t.Fatalf("Read: %v", err)
 	}
-	return d
+	return a.Decoding()
 }
 
 func TestInterpretsACleanAnswer(t *testing.T) {
 	d := mustInterpret(t, readFile(t, "testdata/clean.json"), pickup)
-	if d.Outcome != Clean || d.Make != "FORD" || d.Model != "F-150" || d.ModelYear != 2021 || d.SuggestedVIN != "" {
-		t.Errorf("%s, %d %q %q, suggested %q", d.Outcome, d.ModelYear, d.Make, d.Model, d.SuggestedVIN)
+	if d.Outcome() != Clean || d.Make() != "FORD" || d.Model() != "F-150" || d.ModelYear() != 2021 || d.SuggestedVIN() != "" {
+		t.Errorf("%s, %d %q %q, suggested %q", d.Outcome(), d.ModelYear(), d.Make(), d.Model(), d.SuggestedVIN())
 	}
-	if !slices.Equal(d.Codes, []int{0}) || !slices.Equal(d.Messages, []string{"VIN decoded clean. Check Digit (9th position) is correct"}) {
-		t.Errorf("codes %v, messages %q", d.Codes, d.Messages)
+	if !slices.Equal(d.Codes(), []int{0}) || !slices.Equal(d.Messages(), []string{"VIN decoded clean. Check Digit (9th position) is correct"}) {
+		t.Errorf("codes %v, messages %q", d.Codes(), d.Messages())
 	}
-	if len(d.Fields) != 29 || d.Fields["VehicleType"] != "TRUCK " || d.Fields["BusType"] != "Not Applicable" {
-		t.Errorf("%d fields, VehicleType %q, BusType %q: want all, as NHTSA sent them", len(d.Fields), d.Fields["VehicleType"], d.Fields["BusType"])
+	if len(d.Fields()) != 29 || d.Fields()["VehicleType"] != "TRUCK " || d.Fields()["BusType"] != "Not Applicable" {
+		t.Errorf("%d fields, VehicleType %q, BusType %q: want all, as NHTSA sent them", len(d.Fields()), d.Fields()["VehicleType"], d.Fields()["BusType"])
 	}
-	if v, found := d.Fields["Note"]; !found || v != "" {
+	if v, found := d.Fields()["Note"]; !found || v != "" {
 		t.Errorf("an empty field is not kept")
 	}
 }
@@ -73,8 +73,8 @@ func TestOutcome(t *testing.T) {
 		{"blanks only", row{"Make": " ", "Model": "\t", "Manufacturer": "  "}, Unknown},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if d := mustInterpret(t, envelope(flat(accord, c.changes)), accord); d.Outcome != c.want {
-				t.Errorf("outcome %s, want %s", d.Outcome, c.want)
+			if d := mustInterpret(t, envelope(flat(accord, c.changes)), accord); d.Outcome() != c.want {
+				t.Errorf("outcome %s, want %s", d.Outcome(), c.want)
 			}
 		})
 	}
@@ -85,13 +85,13 @@ func TestTolerantReading(t *testing.T) {
 		"Make": " HONDA  ", "ModelYear": 2003, "Doors": nil, "Turbo": true, "DisplacementL": 2.998832712, "NewIn2027": "kept", "Nested": row{"a": []int{1}},
 		"SuggestedVIN": "1HGCM8263!A004352 ",
 	})), accord)
-	if d.Make != "HONDA" || d.ModelYear != 2003 || d.SuggestedVIN != "1HGCM8263!A004352" {
-		t.Errorf("make %q, year %d, suggested %q", d.Make, d.ModelYear, d.SuggestedVIN)
+	if d.Make() != "HONDA" || d.ModelYear() != 2003 || d.SuggestedVIN() != "1HGCM8263!A004352" {
+		t.Errorf("make %q, year %d, suggested %q", d.Make(), d.ModelYear(), d.SuggestedVIN())
 	}
 	for key, want := range map[string]string{
 		"Make": " HONDA  ", "ModelYear": "2003", "Doors": "", "Turbo": "true", "DisplacementL": "2.998832712", "NewIn2027": "kept", "Nested": `{"a":[1]}`,
 	} {
-		if got, found := d.Fields[key]; !found || got != want {
+		if got, found := d.Fields()[key]; !found || got != want {
 			t.Errorf("field %s = %q, want %q", key, got, want)
 		}
 	}
@@ -102,13 +102,13 @@ func TestTolerantReading(t *testing.T) {
 		"blanks around it":                     {" " + accord + " ", accord},
 		"a partial VIN":                        {suv, suv},
 	} {
-		if _, err := Interpret(envelope(flat(c.row, nil)), Query{VIN: c.asked}); err != nil {
+		if _, err := Read(envelope(flat(c.row, nil)), Query{VIN: c.asked}); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	mustInterpret(t, append([]byte("\xEF\xBB\xBF"), envelope(flat(accord, nil))...), accord)
 
-	if d := mustInterpret(t, envelope(flat(accord, row{"SuggestedVIN": strings.ToLower(accord)})), accord); d.SuggestedVIN != "" {
+	if d := mustInterpret(t, envelope(flat(accord, row{"SuggestedVIN": strings.ToLower(accord)})), accord); d.SuggestedVIN() != "" {
 		t.Errorf("the VIN itself is suggested")
 	}
 }
@@ -151,19 +151,48 @@ func TestRefusesWhatIsNoAnswer(t *testing.T) {
 		{"a structured Make", string(envelope(flat(accord, row{"Make": row{"a": canary}})))},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d, err := Interpret([]byte(c.body), Query{VIN: accord})
+			d, err := Read([]byte(c.body), Query{VIN: accord})
 			var e *Error
 			if !errors.As(err, &e) || e.Kind != BadResponse || e.Reason == "" || e.Started || e.Status != 0 {
-				t.Fatalf("Interpret = %+v, %#v, want a BadResponse", d, err)
+				t.Fatalf("Read = %+v, %#v, want a BadResponse", d, err)
 			}
-			if d.Fields != nil || d.Outcome != "" {
+			if d.Fields() != nil || d.Outcome() != "" {
 				t.Errorf("a refusal brings a vehicle: %+v", d)
 			}
 			mustNotLeak(t, err)
 		})
 	}
-	if _, err := Interpret(envelope(flat("", nil)), Query{}); err == nil {
+	if _, err := Read(envelope(flat("", nil)), Query{}); err == nil {
 		t.Error("no VIN matches no VIN")
+	}
+}
+
+func TestNobodyCanChangeAnAnswer(t *testing.T) {
+	body := envelope(flat(accord, row{"ErrorCode": "1,14"}))
+	a, err := Read(body, Query{VIN: accord})
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(body)
+	clear(a.Body())
+	a.Fields()["Make"] = "FORD"
+	a.Decoding().Fields()["Make"] = "FORD"
+	a.Codes()[0] = 0
+	if again, err := Read(a.Body(), a.Query()); err != nil || again.Make() != "HONDA" {
+		t.Errorf("the body is another one: %v", err)
+	}
+	if a.Make() != "HONDA" || a.Fields()["Make"] != "HONDA" || !slices.Equal(a.Codes(), []int{1, 14}) {
+		t.Errorf("changed: %q, %q, %v", a.Make(), a.Fields()["Make"], a.Codes())
+	}
+	items, err := ReadBatch(envelope(flat(accord, nil)), []Query{{VIN: accord}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	item := items.Items[0]
+	clear(item.Row())
+	item.Fields()["Make"] = "FORD"
+	if item.Make() != "HONDA" || !strings.Contains(string(item.Row()), "HONDA") {
+		t.Errorf("changed: %q, %s", item.Make(), item.Row())
 	}
 }
 
@@ -300,15 +329,15 @@ func TestCapturedAnswers(t *testing.T) {
 	} {
 		t.Run(c.file, func(t *testing.T) {
 			d := mustInterpret(t, readFile(t, filepath.Join(dir, c.file)), c.vin)
-			if d.Outcome != c.outcome || d.Make != c.make || d.Model != c.model || d.ModelYear != c.year ||
-				!slices.Equal(d.Codes, c.codes) || d.SuggestedVIN != c.suggested {
-				t.Errorf("%s: %d %q %q, codes %v, suggested %q", d.Outcome, d.ModelYear, d.Make, d.Model, d.Codes, d.SuggestedVIN)
+			if d.Outcome() != c.outcome || d.Make() != c.make || d.Model() != c.model || d.ModelYear() != c.year ||
+				!slices.Equal(d.Codes(), c.codes) || d.SuggestedVIN() != c.suggested {
+				t.Errorf("%s: %d %q %q, codes %v, suggested %q", d.Outcome(), d.ModelYear(), d.Make(), d.Model(), d.Codes(), d.SuggestedVIN())
 			}
-			if last := d.Messages[len(d.Messages)-1]; c.lastMessageIs != "" && last != c.lastMessageIs {
+			if last := d.Messages()[len(d.Messages())-1]; c.lastMessageIs != "" && last != c.lastMessageIs {
 				t.Errorf("last message %q, want %q", last, c.lastMessageIs)
 			}
-			if len(d.Fields) != 148 && len(d.Fields) != 154 {
-				t.Errorf("%d fields", len(d.Fields))
+			if len(d.Fields()) != 148 && len(d.Fields()) != 154 {
+				t.Errorf("%d fields", len(d.Fields()))
 			}
 		})
 	}
@@ -316,7 +345,7 @@ func TestCapturedAnswers(t *testing.T) {
 		"06-longform-codes-1_4_14_400-1FA6P8C0xMx100001.json": "1FA6P8C0!M!100001",
 		"15-http404-no-vin.json":                              accord,
 	} {
-		if d, err := Interpret(readFile(t, filepath.Join(dir, file)), Query{VIN: vin}); err == nil {
+		if d, err := Read(readFile(t, filepath.Join(dir, file)), Query{VIN: vin}); err == nil {
 			t.Errorf("%s: %+v, want a refusal", file, d)
 		}
 	}
@@ -349,20 +378,20 @@ func TestEveryCodeOfNHTSAHasWords(t *testing.T) {
 
 func TestPelican_37_CodesAreReadAsPlainWords(t *testing.T) {
 	d := mustInterpret(t, envelope(flat(accord, row{"ErrorCode": "1; 8; 400", "ErrorText": "", "Model": ""})), accord)
-	if !slices.Equal(d.Codes, []int{1, 8, 400}) || d.Outcome != Partial || d.Make != "HONDA" {
-		t.Errorf("codes %v, %s, make %q", d.Codes, d.Outcome, d.Make)
+	if !slices.Equal(d.Codes(), []int{1, 8, 400}) || d.Outcome() != Partial || d.Make() != "HONDA" {
+		t.Errorf("codes %v, %s, make %q", d.Codes(), d.Outcome(), d.Make())
 	}
-	for i, m := range d.Messages {
+	for i, m := range d.Messages() {
 		if strings.Trim(m, "0123456789;, ") == "" || !strings.HasSuffix(m, ".") {
-			t.Errorf("message of code %d is %q, want a sentence", d.Codes[i], m)
+			t.Errorf("message of code %d is %q, want a sentence", d.Codes()[i], m)
 		}
 	}
 }
 
 func TestPyvin_8_WrongCheckDigitIsDecodedAndSuggestionPassedOn(t *testing.T) {
 	d := mustInterpret(t, envelope(flat(accord, row{"ErrorCode": "1,3", "SuggestedVIN": "1HGCM82633A004353"})), accord)
-	if d.Outcome != Warned || d.SuggestedVIN != "1HGCM82633A004353" || d.Model != "Accord" {
-		t.Errorf("%s, suggested %q, model %q", d.Outcome, d.SuggestedVIN, d.Model)
+	if d.Outcome() != Warned || d.SuggestedVIN() != "1HGCM82633A004353" || d.Model() != "Accord" {
+		t.Errorf("%s, suggested %q, model %q", d.Outcome(), d.SuggestedVIN(), d.Model())
 	}
 }
 
@@ -372,13 +401,13 @@ func TestVinliAndroidNet_77_ModelYearIsANumberOrNothing(t *testing.T) {
 		"Not Applicable": 0, "5 - VIN has errors in few positions": 0, "2003.0": 0,
 	} {
 		d := mustInterpret(t, envelope(flat(accord, row{"ModelYear": in})), accord)
-		if d.ModelYear != want || d.Fields["ModelYear"] != in {
-			t.Errorf("ModelYear %q is read as %d, kept as %q; want %d", in, d.ModelYear, d.Fields["ModelYear"], want)
+		if d.ModelYear() != want || d.Fields()["ModelYear"] != in {
+			t.Errorf("ModelYear %q is read as %d, kept as %q; want %d", in, d.ModelYear(), d.Fields()["ModelYear"], want)
 		}
 	}
 }
 
-// reasons are all that Interpret may say: none is built from what NHTSA sent.
+// reasons are all that Read may say: none is built from what NHTSA sent.
 var reasons = func() []string {
 	r := []string{
 		"an empty body", "XML or HTML in place of JSON", "the body is not UTF-8", "the body is not one JSON object",
@@ -392,7 +421,7 @@ var reasons = func() []string {
 	return r
 }()
 
-func FuzzInterpret(f *testing.F) {
+func FuzzRead(f *testing.F) {
 	good := envelope(flat(accord, nil))
 	for _, b := range [][]byte{
 		good, good[:100], append([]byte("\xEF\xBB\xBF"), good...), envelope(), envelope(flat(accord, row{"ErrorCode": "1,7,400", "ErrorText": errorText([]int{1, 7, 400})})),
@@ -402,7 +431,7 @@ func FuzzInterpret(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		d, err := Interpret(body, Query{VIN: accord})
+		d, err := Read(body, Query{VIN: accord})
 		if err != nil {
 			var e *Error
 			if !errors.As(err, &e) || e.Kind != BadResponse || !slices.Contains(reasons, e.Reason) {
@@ -410,16 +439,16 @@ func FuzzInterpret(f *testing.F) {
 			}
 			return
 		}
-		if len(d.Codes) == 0 || len(d.Messages) != len(d.Codes) || slices.Contains(d.Messages, "") || !slices.IsSorted(d.Codes) {
-			t.Fatalf("codes %v, messages %q", d.Codes, d.Messages)
+		if len(d.Codes()) == 0 || len(d.Messages()) != len(d.Codes()) || slices.Contains(d.Messages(), "") || !slices.IsSorted(d.Codes()) {
+			t.Fatalf("codes %v, messages %q", d.Codes(), d.Messages())
 		}
-		if !strings.EqualFold(strings.TrimSpace(d.Fields["VIN"]), accord) {
-			t.Fatalf("row of %q", d.Fields["VIN"])
+		if !strings.EqualFold(strings.TrimSpace(d.Fields()["VIN"]), accord) {
+			t.Fatalf("row of %q", d.Fields()["VIN"])
 		}
-		identified := d.Make != "" && d.Model != "" && d.ModelYear != 0
-		switch d.Outcome {
+		identified := d.Make() != "" && d.Model() != "" && d.ModelYear() != 0
+		switch d.Outcome() {
 		case Clean:
-			if !identified || d.Codes[0] != 0 {
+			if !identified || d.Codes()[0] != 0 {
 				t.Fatalf("clean: %+v", d)
 			}
 		case Warned:
@@ -428,7 +457,7 @@ func FuzzInterpret(f *testing.F) {
 			}
 		case Partial, Unknown:
 		default:
-			t.Fatalf("outcome %q", d.Outcome)
+			t.Fatalf("outcome %q", d.Outcome())
 		}
 	})
 }

@@ -64,6 +64,7 @@
 package vpic
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 	"time"
@@ -89,33 +90,34 @@ const (
 	Unknown Outcome = "unknown" // NHTSA knows nothing of it
 )
 
-// Decoding is the meaning of one row of NHTSA's answer.
-type Decoding struct {
-	Fields       map[string]string // every key NHTSA sent, raw texts, empty ones included
-	Codes        []int             // from ErrorCode, ascending, each once
-	Messages     []string          // one for each code, in the codes' order, NHTSA's own words where it sent them
-	Outcome      Outcome
-	Make         string // trimmed for show, "" when absent
-	Model        string // trimmed for show, "" when absent
-	ModelYear    int    // 0 when absent or not a year
-	SuggestedVIN string // trimmed; '!' marks positions NHTSA doubts; "" when absent or the VIN itself
-}
-
 // Quota is what an answer's headers say about NHTSA's quota.
 type Quota struct {
 	Exhausted  bool          // nothing is left, or a Retry-After came with a good answer
 	RetryAfter time.Duration // clamped to 1 s - 1 h; 0 when NHTSA gave none
 }
 
-// Answer is a decoded live answer.
+// Answer is NHTSA's answer to one query, live or kept, and its meaning. What it says of a vehicle cannot be put together
+// outside of this package: Read and Client.Decode make it from NHTSA's body, or nobody does.
 type Answer struct {
-	Query
-	Body []byte // NHTSA's own envelope, verbatim (without a byte order mark)
-	Decoding
-	Quota     Quota // a decoded answer may still be the last one NHTSA wants to give
+	decoding  // its methods, and nothing that can be assigned
+	query     Query
+	body      []byte
+	Quota     Quota // of a live one; a decoded answer may still be the last one NHTSA wants to give
 	FetchedAt time.Time
 	Took      time.Duration
 }
+
+// decoding is Decoding under a name that others cannot write.
+type decoding = Decoding
+
+// Query is the question.
+func (a Answer) Query() Query { return a.query }
+
+// Decoding is the answer's meaning. Its methods are the answer's, too.
+func (a Answer) Decoding() Decoding { return a.decoding }
+
+// Body is NHTSA's own envelope, verbatim (without a byte order mark). It is a copy; nil where there is no answer.
+func (a Answer) Body() []byte { return bytes.Clone(a.body) }
 
 // BatchAnswer holds the rows of a batch call matched to the queries by VIN.
 type BatchAnswer struct {
@@ -125,16 +127,25 @@ type BatchAnswer struct {
 	Took      time.Duration
 }
 
-// BatchItem is the answer to one query of a batch.
+// BatchItem is the answer to one query of a batch, and as little to be put together elsewhere as Answer.
 //
 // Err is nil or a *Error: BadResponse for a row that is missing or cannot be
 // used, BadQuery for a query that was left out of the call.
 type BatchItem struct {
-	Query
-	Row []byte // the row as NHTSA sent it
-	Decoding
-	Err error
+	decoding
+	query Query
+	row   []byte
+	Err   error
 }
+
+// Query is the question.
+func (i BatchItem) Query() Query { return i.query }
+
+// Decoding is the row's meaning. Its methods are the item's, too.
+func (i BatchItem) Decoding() Decoding { return i.decoding }
+
+// Row is the row as NHTSA sent it. It is a copy; nil where there is none.
+func (i BatchItem) Row() []byte { return bytes.Clone(i.row) }
 
 // Kind classifies a call that brought no decoding.
 type Kind string
