@@ -48,7 +48,8 @@ func main() {
 		Gate: budget, Tenants: accounts, Upstream: upstream,
 		Results: results.New(results.Config{Client: client, Table: cfg.ResultsTable,
 			Lives: results.Lives{Hard: cfg.CacheTTL, Soft: cfg.CacheSoftTTL, Negative: cfg.NegativeTTL}}),
-		MaxWait: cfg.MaxWait, BulkheadWait: cfg.BulkheadWait, UpstreamTimeout: cfg.UpstreamTimeout, RequestDeadline: cfg.RequestDeadline, AfterCall: config.AfterCall,
+		MaxWait: cfg.MaxWait, MaxWaitBatch: cfg.MaxWaitBatch, BatchTokenCost: cfg.BatchTokenCost,
+		BulkheadWait: cfg.BulkheadWait, UpstreamTimeout: cfg.UpstreamTimeout, RequestDeadline: cfg.RequestDeadline, AfterCall: config.AfterCall,
 		Trace: tracer.Subsegment, Log: log,
 	})
 	// The first call to DynamoDB is the slow one: made here, it is not the first caller's. Without it the instance serves too.

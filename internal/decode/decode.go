@@ -45,6 +45,8 @@ type Tenants interface {
 // Upstream makes exactly one call. Its error is a *vpic.Error.
 type Upstream interface {
 	Decode(context.Context, vpic.Query) (vpic.Answer, error)
+	// DecodeBatch has an item for each query, in the queries' order; its own error is about all of them.
+	DecodeBatch(context.Context, []vpic.Query) (vpic.BatchAnswer, error)
 }
 
 // Results is what is used of the stored answers.
@@ -65,9 +67,11 @@ type Config struct {
 	Results  Results
 
 	MaxWait         time.Duration // for a slot and a token, in the line
+	MaxWaitBatch    time.Duration // the same of a batch
 	BulkheadWait    time.Duration // for a place of one's own key, before it
 	UpstreamTimeout time.Duration // of one call
 	RequestDeadline time.Duration // of everything one request does
+	BatchTokenCost  int           // tokens for every ten VINs begun in a batch; 0 means 1
 	AfterCall       time.Duration // kept free after a call: at least what the release and then the store, or a look at the gate, take
 
 	Trace Trace
@@ -92,6 +96,7 @@ func New(cfg Config) *Service {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	cfg.BatchTokenCost = max(1, cfg.BatchTokenCost)
 	return &Service{Config: cfg}
 }
 

@@ -3,6 +3,7 @@ package decode
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -46,6 +47,8 @@ type world struct {
 	acquire func(context.Context, gate.Request) (*gate.Lease, *gate.Refusal, error)
 	release func(context.Context) error
 	call    func(context.Context, vpic.Query) (vpic.Answer, error)
+	batch   func(context.Context, []vpic.Query) (vpic.BatchAnswer, error)
+	lost    map[string]bool // VINs for which NHTSA sends no row of a batch
 	get     func() error
 	put     func() error
 	view    gate.View
@@ -62,13 +65,16 @@ func newWorld(t *testing.T) (*world, *Service) {
 	w.call = func(ctx context.Context, q vpic.Query) (vpic.Answer, error) {
 		return w.answer(ctx, q, 400*time.Millisecond)
 	}
+	w.batch = func(ctx context.Context, qs []vpic.Query) (vpic.BatchAnswer, error) {
+		return w.answers(ctx, qs, 900*time.Millisecond)
+	}
 	w.look = func(tenant.Caller) (*tenant.Refusal, error) { return nil, nil }
 	w.charge = func(context.Context) error { return nil }
 	w.get = func() error { return nil }
 	w.put = func() error { return nil }
 	return w, New(Config{
 		Gate: (*fakeGate)(w), Tenants: (*fakeTenants)(w), Upstream: (*fakeUpstream)(w), Results: (*fakeResults)(w),
-		UpstreamTimeout: 10 * time.Second, RequestDeadline: 27 * time.Second, AfterCall: config.AfterCall,
+		MaxWaitBatch: 15 * time.Second, BatchTokenCost: 2, UpstreamTimeout: 10 * time.Second, RequestDeadline: 27 * time.Second, AfterCall: config.AfterCall,
 		Log: slog.New(slog.NewJSONHandler(&syncWriter{w: &w.logged, mu: &w.mu}, nil)),
 	})
 }
@@ -186,6 +192,39 @@ func (u *fakeUpstream) Decode(ctx context.Context, q vpic.Query) (vpic.Answer, e
 	w := (*world)(u)
 	w.note("call %s %d", q.VIN, q.ModelYear)
 	return w.call(ctx, q)
+}
+
+func (u *fakeUpstream) DecodeBatch(ctx context.Context, qs []vpic.Query) (vpic.BatchAnswer, error) {
+	w := (*world)(u)
+	var asked []string
+	for _, q := range qs {
+		asked = append(asked, fmt.Sprintf("%s %d", q.VIN, q.ModelYear))
+	}
+	w.note("batch %s", strings.Join(asked, "; "))
+	return w.batch(ctx, qs)
+}
+
+// answers is NHTSA's to a batch, after a while.
+func (w *world) answers(ctx context.Context, qs []vpic.Query, after time.Duration) (vpic.BatchAnswer, error) {
+	took := after
+	var rows []string
+	for _, q := range qs {
+		a, err := w.answer(ctx, q, after)
+		if err != nil {
+			return vpic.BatchAnswer{}, err
+		}
+		after = 0
+		if !w.lost[q.VIN] {
+			var e struct{ Results []json.RawMessage }
+			if err := json.Unmarshal(a.Body(), &e); err != nil {
+				w.t.Error(err)
+			}
+			rows = append(rows, string(e.Results[0]))
+		}
+	}
+	all, err := vpic.ReadBatch([]byte(`{"Message":"Results returned successfully","Results":[`+strings.Join(rows, ",")+`]}`), qs)
+	all.FetchedAt, all.Took = time.Now(), took
+	return all, err
 }
 
 type fakeResults world

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"vingate/internal/gate"
@@ -16,6 +17,11 @@ type Code string
 const (
 	VINInvalid          Code = "VIN_INVALID"
 	ModelYearInvalid    Code = "MODEL_YEAR_INVALID"
+	RequestInvalid      Code = "REQUEST_INVALID"
+	BodyTooLarge        Code = "BODY_TOO_LARGE"
+	MediaUnsupported    Code = "MEDIA_TYPE_UNSUPPORTED"
+	BatchTooLarge       Code = "BATCH_TOO_LARGE"
+	VINRepeated         Code = "VIN_REPEATED"
 	APIKeyUnknown       Code = "API_KEY_UNKNOWN"
 	APIKeyRevoked       Code = "API_KEY_REVOKED"
 	NotStored           Code = "NOT_STORED"
@@ -74,6 +80,11 @@ var kinds = map[Code]struct {
 }{
 	VINInvalid:          {http.StatusBadRequest, "Not a VIN"},
 	ModelYearInvalid:    {http.StatusBadRequest, "Not a model year"},
+	RequestInvalid:      {http.StatusBadRequest, "Not a list of VINs"},
+	BodyTooLarge:        {http.StatusRequestEntityTooLarge, "Too large"},
+	MediaUnsupported:    {http.StatusUnsupportedMediaType, "Not in this form"},
+	BatchTooLarge:       {http.StatusRequestEntityTooLarge, "Too many VINs at once"},
+	VINRepeated:         {http.StatusTooManyRequests, "One model year at a time"},
 	APIKeyUnknown:       {http.StatusUnauthorized, "Unknown API key"},
 	APIKeyRevoked:       {http.StatusForbidden, "Revoked API key"},
 	NotStored:           {http.StatusNotFound, "No stored answer"},
@@ -133,6 +144,10 @@ const (
 	sayEventFormat  = "This function takes API Gateway HTTP API events in payload format 2.0 only."
 	sayModelYear    = "The model year must be one number from %d to %d."
 	sayMethod       = "This path does not take %s."
+	sayBodyLarge    = "A request takes up to %d KiB, and this is more."
+	sayMediaType    = "The body of this request must be %s, and say so in Content-Type."
+	sayBatchLarge   = "One request takes up to %d VINs. Send the rest in another one."
+	sayVINRepeated  = "This VIN is in the request with another model year too, and one call to NHTSA answers one model year for a VIN."
 	sayTryAgain     = " Try again in %s."
 )
 
@@ -174,6 +189,46 @@ func NewEventUnsupported() *Refusal { return final(EventUnsupported, sayEventFor
 func NewModelYearInvalid(now time.Time) *Refusal {
 	return final(ModelYearInvalid, fmt.Sprintf(sayModelYear, FirstModelYear, LastModelYear(now)))
 }
+
+// Fault is why a body is no list of VINs, in the sentence a person reads. Those with %d are about one entry, counted from 1.
+type Fault string
+
+const (
+	FaultEmpty       Fault = "There is no VIN in this request."
+	FaultNotJSON     Fault = "The body cannot be read as JSON."
+	FaultNoObject    Fault = `The body must be one JSON object, such as {"vins":["1HGCM82633A004352"]}, with nothing behind it.`
+	FaultNoList      Fault = `"vins" must be a list of VINs.`
+	FaultMember      Fault = `The body has a member that is not known here; it takes "vins" alone.`
+	FaultTwice       Fault = "The body names a member twice, so nobody can say which is meant."
+	FaultEntry       Fault = `Entry %d of "vins" is neither a text nor an object with "vin" and "modelYear".`
+	FaultNumber      Fault = `Entry %d of "vins" is a number. A VIN is a text: as a number it loses letters, zeros and digits.`
+	FaultEntryMember Fault = `Entry %d of "vins" has a member that is not known here; it takes "vin" and "modelYear".`
+	FaultEntryTwice  Fault = `Entry %d of "vins" names a member twice, so nobody can say which is meant.`
+	FaultEntryVIN    Fault = `Entry %d of "vins" has no "vin" that is a text.`
+	FaultEntryYear   Fault = `Entry %d of "vins" has a "modelYear" that is not a number.`
+	FaultForm        Fault = "The body cannot be read as a form."
+)
+
+// NewRequestInvalid refuses a body that cannot be read as a list of VINs. The entry counts from 1.
+func NewRequestInvalid(f Fault, entry int) *Refusal {
+	if strings.Contains(string(f), "%d") {
+		return final(RequestInvalid, fmt.Sprintf(string(f), entry))
+	}
+	return final(RequestInvalid, string(f))
+}
+
+// NewBodyTooLarge refuses a body of more than limit bytes.
+func NewBodyTooLarge(limit int) *Refusal {
+	return final(BodyTooLarge, fmt.Sprintf(sayBodyLarge, limit>>10))
+}
+
+// NewMediaUnsupported refuses a body of another media type than want.
+func NewMediaUnsupported(want string) *Refusal {
+	return final(MediaUnsupported, fmt.Sprintf(sayMediaType, want))
+}
+
+// NewBatchTooLarge refuses more VINs than one call takes.
+func NewBatchTooLarge() *Refusal { return final(BatchTooLarge, fmt.Sprintf(sayBatchLarge, MaxBatch)) }
 
 // NewCoordinationDown refuses when the shared budget cannot be read or written.
 func NewCoordinationDown() *Refusal { return refuse(CoordinationDown, sayCoordination, retryStore) }

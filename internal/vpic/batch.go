@@ -26,12 +26,26 @@ func (c *Client) DecodeBatch(ctx context.Context, qs []Query) (BatchAnswer, erro
 	if e != nil {
 		return BatchAnswer{}, e
 	}
-	rows, e := readRows(r.body)
+	rows, message, e := readEnvelope(r.body)
 	if e != nil {
 		return BatchAnswer{}, r.unusable(e)
 	}
 	matchRows(items, rows, r)
-	return BatchAnswer{Items: items, Quota: r.quota, FetchedAt: r.at, Took: r.took}, nil
+	return BatchAnswer{Items: items, Message: message, Quota: r.quota, FetchedAt: r.at, Took: r.took}, nil
+}
+
+// Answer is the item's row as the answer of a single call: NHTSA's own row and Message, in the envelope such a call has. Only for
+// an item without an error.
+func (b BatchAnswer) Answer(i int) Answer {
+	item := b.Items[i]
+	message, _ := json.Marshal(b.Message) // a string
+	criteria, _ := json.Marshal("VIN(s): " + item.query.VIN)
+	var body bytes.Buffer
+	body.Grow(len(item.row) + 512)
+	for _, part := range [][]byte{[]byte(`{"Count":1,"Message":`), message, []byte(`,"SearchCriteria":`), criteria, []byte(`,"Results":[`), item.row, []byte(`]}`)} {
+		body.Write(part)
+	}
+	return Answer{query: item.query, body: body.Bytes(), decoding: item.decoding, Quota: b.Quota, FetchedAt: b.FetchedAt, Took: b.Took}
 }
 
 // ReadBatch makes the answers of the body that a batch call for qs brought. Err is a *Error, as with DecodeBatch; when the body
@@ -42,12 +56,12 @@ func ReadBatch(body []byte, qs []Query) (BatchAnswer, error) {
 		return BatchAnswer{}, e
 	}
 	r := reply{body: bytes.Clone(withoutBOM(body))}
-	rows, e := readRows(r.body)
+	rows, message, e := readEnvelope(r.body)
 	if e != nil {
 		return BatchAnswer{}, r.unusable(e)
 	}
 	matchRows(items, rows, r)
-	return BatchAnswer{Items: items}, nil
+	return BatchAnswer{Items: items, Message: message}, nil
 }
 
 // planBatch gives the form to send and an item for each query; those that are not

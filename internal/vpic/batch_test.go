@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -44,6 +45,36 @@ func TestBatchIsSentAsAForm(t *testing.T) {
 		var raw map[string]string
 		if json.Unmarshal(b.Items[0].Row(), &raw) != nil || raw["VIN"] != accord {
 			t.Errorf("row %s", b.Items[0].Row())
+		}
+	})
+}
+
+// An item becomes what a single call would have brought, so that it can be stored and handed on in its place.
+func TestABatchItemIsAnAnswerOfItsOwn(t *testing.T) {
+	body := envelope(flat(suv, row{"ErrorCode": "6"}), flat(accord, row{"Note": `<b>"x" & y</b>`}))
+	inBubble(t, asJSON(body), func(t *testing.T, client *Client, _ *atomic.Int32) {
+		b, err := client.DecodeBatch(t.Context(), []Query{{VIN: accord, ModelYear: 2003}, {VIN: suv}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, item := range b.Items {
+			a := b.Answer(i)
+			read, err := Read(a.Body(), a.Query())
+			if err != nil || !reflect.DeepEqual(read.Decoding(), item.Decoding()) || !reflect.DeepEqual(a.Decoding(), item.Decoding()) || a.Query() != item.Query() || !a.FetchedAt.Equal(b.FetchedAt) {
+				t.Errorf("item %d: %v, %+v", i, err, a)
+			}
+			var e struct {
+				Count          int
+				Message        string
+				SearchCriteria string
+				Results        []json.RawMessage
+			}
+			if err := json.Unmarshal(a.Body(), &e); err != nil || e.Count != 1 || e.SearchCriteria != "VIN(s): "+item.Query().VIN || string(e.Results[0]) != string(item.Row()) || len(e.Results) != 1 {
+				t.Errorf("%v in %s", err, a.Body())
+			}
+			if !strings.HasPrefix(e.Message, "Results returned successfully") || e.Message != b.Message {
+				t.Errorf("message %q", e.Message)
+			}
 		}
 	})
 }

@@ -87,34 +87,38 @@ func withoutBOM(body []byte) []byte { return bytes.TrimPrefix(body, []byte("\xEF
 
 // readRows gives the rows of an envelope, at least one.
 func readRows(body []byte) ([]json.RawMessage, *Error) {
+	rows, _, e := readEnvelope(body)
+	return rows, e
+}
+
+// readEnvelope gives the rows of an envelope, at least one, and its Message.
+func readEnvelope(body []byte) (rows []json.RawMessage, message string, e *Error) {
 	if start := bytes.TrimLeft(body, " \t\r\n"); len(start) == 0 {
-		return nil, unusable("an empty body")
+		return nil, "", unusable("an empty body")
 	} else if start[0] == '<' {
-		return nil, unusable("XML or HTML in place of JSON")
+		return nil, "", unusable("XML or HTML in place of JSON")
 	}
 	if !utf8.Valid(body) {
-		return nil, unusable("the body is not UTF-8")
+		return nil, "", unusable("the body is not UTF-8")
 	}
 	// A map, since struct fields would also match keys in another letter case.
 	var envelope map[string]json.RawMessage
 	if err := json.Unmarshal(body, &envelope); err != nil {
-		return nil, unusable("the body is not one JSON object")
+		return nil, "", unusable("the body is not one JSON object")
 	}
-	var message string
 	if raw, found := envelope["Message"]; found && json.Unmarshal(raw, &message) != nil {
-		return nil, unusable("the envelope's Message is not a text")
+		return nil, "", unusable("the envelope's Message is not a text")
 	}
 	if reason := errorMessage(message); reason != "" {
-		return nil, unusable(reason)
+		return nil, "", unusable(reason)
 	}
-	var rows []json.RawMessage
 	if raw, found := envelope["Results"]; found && json.Unmarshal(raw, &rows) != nil {
-		return nil, unusable("the envelope's Results is not a list")
+		return nil, "", unusable("the envelope's Results is not a list")
 	}
 	if len(rows) == 0 {
-		return nil, unusable("no row")
+		return nil, "", unusable("no row")
 	}
-	return rows, nil
+	return rows, message, nil
 }
 
 // errorMessage recognises an envelope whose Message is an error, and says which in

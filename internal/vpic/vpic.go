@@ -122,6 +122,7 @@ func (a Answer) Body() []byte { return bytes.Clone(a.body) }
 // BatchAnswer holds the rows of a batch call matched to the queries by VIN.
 type BatchAnswer struct {
 	Items     []BatchItem // one for each query, in the queries' order
+	Message   string      // NHTSA's own, of the envelope
 	Quota     Quota
 	FetchedAt time.Time
 	Took      time.Duration

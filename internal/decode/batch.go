@@ -1,0 +1,282 @@
+package decode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"vingate/internal/gate"
+	"vingate/internal/results"
+	"vingate/internal/tenant"
+	"vingate/internal/vin"
+	"vingate/internal/vpic"
+)
+
+// MaxBatch is the largest number of questions in a batch, NHTSA's own.
+const MaxBatch = vpic.MaxBatch
+
+// Question is one of a batch.
+type Question struct {
+	VIN       string // as typed
+	ModelYear int    // 0 when none is given
+}
+
+// BatchRequest is many questions asked together.
+type BatchRequest struct {
+	Questions []Question // 1 to MaxBatch
+	Caller    tenant.Caller
+	// Barred, if there is one, is why this caller can cause no call: what is not stored is refused with it.
+	Barred *Refusal
+}
+
+// Item answers one question of a batch: with exactly one of its fields, Result when Refusal is nil.
+type Item struct {
+	Result  Result
+	Refusal *Refusal
+}
+
+const (
+	// piece is the number of VINs that costs Config.BatchTokenCost, once begun.
+	piece = 10
+	// tableAtOnce is how many stored answers are read or written at the same time for one batch.
+	tableAtOnce = 10
+)
+
+// asked is one question to NHTSA and everybody in the batch who asks it.
+type asked struct {
+	query  vpic.Query
+	places []int // in the batch
+	answer results.Stored
+	stored bool
+}
+
+// DecodeBatch answers many questions with at most one call, under the batch route. There is one item for each question, in order;
+// each has its own outcome. The error is a *Refusal and is about the batch as a whole: none of it can be asked at all.
+//
+// What is stored, asked twice, or no VIN is left out of the call, and what it costs counts only what is asked. There are no flights here:
+// fifty leases for one call would cost more than the call that is rarely saved.
+//
+// NHTSA's rows name the VIN and not the model year that was given, so one call cannot tell two of them apart for one VIN. The first is
+// asked; the other is refused with the shortest time to come back, by when the first is stored and out of its way.
+func (s *Service) DecodeBatch(ctx context.Context, req BatchRequest) ([]Item, error) {
+	began := s.Now()
+	switch n := len(req.Questions); {
+	case n == 0:
+		return nil, NewRequestInvalid(FaultEmpty, 0)
+	case n > MaxBatch:
+		return nil, NewBatchTooLarge()
+	}
+	deadline := began.Add(s.RequestDeadline)
+	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
+		deadline = d
+	}
+	ctx, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+
+	items := make([]Item, len(req.Questions))
+	refuseAll := func(questions []*asked, r *Refusal) {
+		own := *r
+		own.Waited = s.Now().Sub(began)
+		for _, q := range questions {
+			for _, i := range q.places {
+				items[i] = Item{Refusal: &own}
+			}
+		}
+	}
+
+	// 1. vin
+	vins, questions := s.questions(req.Questions, items, began)
+	answer := func(q *asked, r Result) {
+		r.Stored, r.Age = q.answer, q.answer.Age(s.Now())
+		for _, i := range q.places {
+			r.VIN = vins[i]
+			items[i] = Item{Result: r}
+		}
+	}
+
+	// 2. results. Trouble with the table is no reason to refuse, but for those who may have stored answers only.
+	trouble := s.lookUpAll(ctx, questions)
+	var missing []*asked
+	for _, q := range questions {
+		if q.stored {
+			answer(q, Result{Source: FromCache})
+		} else {
+			missing = append(missing, q)
+		}
+	}
+	switch {
+	case len(missing) == 0:
+		return items, nil
+	case req.Barred != nil && trouble:
+		refuseAll(missing, refuse(CoordinationDown, sayStoreDown, retryStore))
+		return items, nil
+	case req.Barred != nil:
+		refuseAll(missing, req.Barred)
+		return items, nil
+	}
+	ask, later := oneYearEach(missing)
+	refuseAll(later, refuse(VINRepeated, sayVINRepeated, retrySoon))
+
+	// 4. tenant, 5. gate, 6. vpic, 7. release
+	call, waited, refusal := s.askTogether(ctx, req.Caller, ask, deadline)
+	if refusal != nil {
+		refuseAll(ask, refusal)
+		return items, nil
+	}
+	var landed []*asked
+	for i, q := range ask {
+		if err := call.Items[i].Err; err != nil {
+			s.Log.WarnContext(ctx, "no answer from NHTSA", "vin", vin.Descriptor(q.query.VIN), "error", forLog(err))
+			refuseAll([]*asked{q}, fromUpstream(err))
+			continue
+		}
+		q.answer = s.Results.Live(call.Answer(i))
+		landed = append(landed, q)
+	}
+	// 8. store
+	saved := s.saveAll(ctx, landed)
+	for i, q := range landed {
+		answer(q, Result{Source: FromNHTSA, Waited: waited, Upstream: call.Took, Saved: saved[i]})
+	}
+	return items, nil
+}
+
+// questions reads what was typed. What is refused by its looks has its item already; the same question is there once.
+func (s *Service) questions(typed []Question, items []Item, now time.Time) (vins []vin.VIN, questions []*asked) {
+	vins = make([]vin.VIN, len(typed))
+	known := map[string]*asked{}
+	for i, t := range typed {
+		query, v, refusal := read(t, now)
+		if refusal != nil {
+			items[i] = Item{Refusal: refusal}
+			continue
+		}
+		vins[i] = v
+		key := results.Key(query)
+		if q, twice := known[key]; twice {
+			q.places = append(q.places, i)
+			continue
+		}
+		known[key] = &asked{query: query, places: []int{i}}
+		questions = append(questions, known[key])
+	}
+	return vins, questions
+}
+
+// read is the question to NHTSA, or why it is none.
+func read(t Question, now time.Time) (vpic.Query, vin.VIN, *Refusal) {
+	v, err := vin.Parse(t.VIN)
+	if err != nil {
+		return vpic.Query{}, v, vinInvalid(err)
+	}
+	if t.ModelYear != 0 && (t.ModelYear < FirstModelYear || t.ModelYear > LastModelYear(now)) {
+		return vpic.Query{}, v, NewModelYearInvalid(now)
+	}
+	return vpic.Query{VIN: v.Value, ModelYear: t.ModelYear}, v, nil
+}
+
+// oneYearEach parts those that one call can answer from those whose VIN it asks with another model year.
+func oneYearEach(questions []*asked) (ask, later []*asked) {
+	for _, q := range questions {
+		if slices.ContainsFunc(ask, func(other *asked) bool { return other.query.VIN == q.query.VIN }) {
+			later = append(later, q)
+		} else {
+			ask = append(ask, q)
+		}
+	}
+	return ask, later
+}
+
+// askTogether makes the one call of a batch, or says why there is none.
+func (s *Service) askTogether(ctx context.Context, caller tenant.Caller, ask []*asked, deadline time.Time) (call vpic.BatchAnswer, waited time.Duration, refusal *Refusal) {
+	if !s.worthACall(deadline) {
+		return call, 0, busy()
+	}
+	queries := make([]vpic.Query, len(ask))
+	for i, q := range ask {
+		queries[i] = q.query
+	}
+	c := claim{caller: caller, route: gate.Batch, cost: s.batchCost(len(ask)), wait: s.MaxWaitBatch}
+	if refusal, _ := s.mayAsk(ctx, c, deadline); refusal != nil {
+		return call, 0, refusal
+	}
+	began := s.Now()
+	lease, refusal, _ := s.acquire(ctx, c, deadline)
+	if refusal != nil {
+		return call, 0, refusal
+	}
+	waited = s.Now().Sub(began)
+	defer s.charge(ctx, c, lease)()
+	refusal, _ = s.callUnder(ctx, lease, deadline, fmt.Sprintf("batch of %d", len(queries)),
+		func(ctx context.Context) (_ vpic.Quota, _ time.Duration, err error) {
+			call, err = s.Upstream.DecodeBatch(ctx, queries)
+			return call.Quota, call.Took, err
+		},
+		func(*Refusal, verdict) {})
+	return call, waited, refusal
+}
+
+// batchCost is what a call for n VINs takes of a bucket.
+func (s *Service) batchCost(n int) int { return s.BatchTokenCost * ((n + piece - 1) / piece) }
+
+// lookUpAll finds the stored answers. Trouble says that the table could not be read: then nobody knows of the rest, and is not kept
+// waiting for it.
+func (s *Service) lookUpAll(ctx context.Context, questions []*asked) (trouble bool) {
+	var down atomic.Bool
+	s.each(ctx, len(questions), func(i int) {
+		if down.Load() {
+			return
+		}
+		answer, ok, err := s.lookUp(ctx, questions[i].query)
+		if err != nil {
+			down.Store(true)
+		}
+		questions[i].answer, questions[i].stored = answer, ok
+	})
+	return down.Load()
+}
+
+// saveAll stores live answers and says which are in the table now. A table that takes one badly is left alone with the rest.
+func (s *Service) saveAll(ctx context.Context, questions []*asked) (saved []bool) {
+	saved = make([]bool, len(questions))
+	var down atomic.Bool
+	s.each(ctx, len(questions), func(i int) {
+		if !down.Load() {
+			saved[i] = s.save(ctx, questions[i].answer.Answer)
+			if !saved[i] {
+				down.Store(true)
+			}
+		}
+	})
+	return saved
+}
+
+// each does something for 0 to n-1, several at a time, and returns when all is done. A panic is passed on to the caller.
+func (s *Service) each(ctx context.Context, n int, do func(i int)) {
+	var next atomic.Int64
+	var wait sync.WaitGroup
+	var once sync.Once
+	var panicked any
+	for range min(n, tableAtOnce) {
+		wait.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					once.Do(func() { panicked = p })
+					s.Log.ErrorContext(ctx, "panic in a batch", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+				}
+			}()
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				do(i)
+			}
+		})
+	}
+	wait.Wait()
+	if panicked != nil {
+		panic(errors.New("panic in a batch, logged before"))
+	}
+}
