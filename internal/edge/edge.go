@@ -25,9 +25,11 @@ import (
 	"vingate/internal/tenant"
 )
 
-// Decoder answers one question. Its error is a *decode.Refusal.
+// Decoder answers questions. Its error is a *decode.Refusal.
 type Decoder interface {
 	Decode(context.Context, decode.Request) (decode.Result, error)
+	// DecodeBatch has an item for each question, in order; its error is about all of them.
+	DecodeBatch(context.Context, decode.BatchRequest) ([]decode.Item, error)
 }
 
 // Gate is what is shown and warmed of the shared budget.

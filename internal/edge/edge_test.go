@@ -347,6 +347,17 @@ func (f decoderFunc) Decode(ctx context.Context, r decode.Request) (decode.Resul
 	return f(ctx, r)
 }
 
+func (f decoderFunc) DecodeBatch(ctx context.Context, r decode.BatchRequest) (items []decode.Item, err error) {
+	for _, q := range r.Questions {
+		result, err := f(ctx, decode.Request{VIN: q.VIN, ModelYear: q.ModelYear, Caller: r.Caller, Barred: r.Barred})
+		if err != nil {
+			return nil, err
+		}
+		items = append(items, decode.Item{Result: result})
+	}
+	return items, nil
+}
+
 func TestManyInvocationsAtOnceAreAnsweredEach(t *testing.T) {
 	bubble(t, func(t *testing.T, e *edgeOf) {
 		var wg sync.WaitGroup

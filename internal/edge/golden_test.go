@@ -69,6 +69,18 @@ var goldens = []struct {
 	{"upstream-bad-response", failing(vpic.Error{Kind: vpic.BadResponse, Status: 200}), httpRequest{path: "/v1/vins/" + accord}, decode.UpstreamBadResponse},
 	{"coordination-unavailable", broken, httpRequest{path: "/v1/vins/" + accord}, decode.CoordinationDown},
 	{"internal", panicking, httpRequest{path: "/v1/vins/" + accord}, decode.Internal},
+	{"batch", stored(26 * time.Hour), list(`{"vins":["1hgcm-82633a004352",{"vin":"` + suv + `","modelYear":2011},"1HGCM82633A00435O",{"vin":"` + suv + `","modelYear":2011},{"vin":"` + pickup + `","modelYear":1979},"` + suv + `"]}`), ""},
+	{"batch-partly-refused", then(stored(time.Minute), denied(gate.Refusal{Cause: gate.NoToken, RetryAfter: 2 * time.Second})), list(`{"vins":["` + accord + `","` + pickup + `"]}`), ""},
+	{"batch-refused", denied(gate.Refusal{Cause: gate.NoToken, RetryAfter: 2 * time.Second}), list(`{"vins":["` + accord + `","` + pickup + `"]}`), decode.RateLimited},
+	{"batch-upstream-throttled", failing(vpic.Error{Kind: vpic.Throttled, Status: 429}), list(`{"vins":["` + accord + `"]}`), decode.UpstreamThrottled},
+	{"batch-invalid-vin-alone", nil, list(`{"vins":[""]}`), ""},
+	{"batch-empty", nil, list(`{"vins":[]}`), decode.RequestInvalid},
+	{"batch-number", nil, list(`{"vins":["` + accord + `",12345678901234567]}`), decode.RequestInvalid},
+	{"batch-too-large", nil, list(`{"vins":["` + strings.Repeat(accord+`","`, 50) + accord + `"]}`), decode.BatchTooLarge},
+	{"batch-body-too-large", nil, list(`{"vins":["` + strings.Repeat("1", 64<<10) + `"]}`), decode.BodyTooLarge},
+	{"batch-form", nil, httpRequest{method: "POST", path: "/v1/vins", header: map[string]string{"content-type": "application/x-www-form-urlencoded"}, body: "dmlucz0x", base64: true}, decode.MediaUnsupported},
+	{"batch-get", nil, httpRequest{path: "/v1/vins"}, decode.MethodNotAllowed},
+	{"batch-options", nil, httpRequest{method: "OPTIONS", path: "/v1/vins"}, ""},
 	{"capacity", nil, httpRequest{path: "/v1/capacity"}, ""},
 	{"capacity-held", holding, httpRequest{path: "/v1/capacity"}, ""},
 	{"capacity-unavailable", broken, httpRequest{path: "/v1/capacity"}, decode.CoordinationDown},
@@ -85,6 +97,16 @@ func stored(age time.Duration) func(*testing.T, *edgeOf) {
 		e.do(t, httpRequest{path: "/v1/vins/" + accord})
 		time.Sleep(age)
 	}
+}
+
+// list posts a list of VINs.
+func list(body string) httpRequest {
+	return httpRequest{method: "POST", path: "/v1/vins", header: map[string]string{"content-type": "application/json"}, body: body}
+}
+
+// then arranges one thing after the other.
+func then(first, second func(*testing.T, *edgeOf)) func(*testing.T, *edgeOf) {
+	return func(t *testing.T, e *edgeOf) { first(t, e); second(t, e) }
 }
 
 // with shows a key.
@@ -168,6 +190,9 @@ func TestGolden(t *testing.T) {
 					if res.StatusCode >= 300 {
 						t.Errorf("status %d", res.StatusCode)
 					}
+					for _, c := range codesIn(res.Body) {
+						seen[c] = true
+					}
 				} else {
 					seen[g.code] = true
 					checkProblem(t, res, g.code, head)
@@ -199,6 +224,20 @@ func TestGolden(t *testing.T) {
 	if len(files) != len(goldens) {
 		t.Errorf("%d golden files for %d cases", len(files), len(goldens))
 	}
+}
+
+// codesIn are those of the problems in an answer to a list.
+func codesIn(body string) (codes []decode.Code) {
+	var list struct {
+		Results []struct {
+			Problem struct{ Code decode.Code }
+		}
+	}
+	_ = json.Unmarshal([]byte(body), &list)
+	for _, r := range list.Results {
+		codes = append(codes, r.Problem.Code)
+	}
+	return codes
 }
 
 // checkHeaders holds what is true of every response.

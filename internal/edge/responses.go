@@ -84,17 +84,23 @@ type problem struct {
 	Suggestion        string `json:"suggestion,omitempty"`
 }
 
-// refusal makes the response to a refusal. No cache may keep it: what it says is over soon.
-func (h *Handler) refusal(r *request, refused *decode.Refusal) *response {
+// problemOf is a refusal as a problem. It names the request it answers, or none where it is one of many in a response.
+func problemOf(refused *decode.Refusal, id string) problem {
 	p := problem{
 		Type:  "urn:vingate:problem:" + strings.ToLower(strings.ReplaceAll(string(refused.Code), "_", "-")),
 		Title: refused.Code.Title(), Status: refused.Code.Status(), Detail: refused.Detail(), Code: string(refused.Code),
 		RetryAfterSeconds: int64(refused.RetryAfter / time.Second), WaitedMs: refused.Waited.Milliseconds(), Scope: string(refused.Scope),
 		Position: refused.Position, Character: refused.Character, Suggestion: refused.Suggestion,
 	}
-	if r.id != "" {
-		p.Instance = "urn:vingate:request:" + r.id
+	if id != "" {
+		p.Instance = "urn:vingate:request:" + id
 	}
+	return p
+}
+
+// refusal makes the response to a refusal. No cache may keep it: what it says is over soon.
+func (h *Handler) refusal(r *request, refused *decode.Refusal) *response {
+	p := problemOf(refused, r.id)
 	res := h.respond(r, p.Status, p)
 	res.header["Content-Type"] = "application/problem+json"
 	res.header["Cache-Control"] = "no-store"
@@ -148,9 +154,9 @@ type advice struct {
 	Message  string `json:"message"`
 }
 
-func (h *Handler) decoded(r *request, d decode.Result) *response {
-	age := int64(d.Age / time.Second)
-	fresh := int64(d.FreshFor / time.Second)
+// answerOf is a decode as the API gives it.
+func answerOf(d decode.Result) answer {
+	age, fresh := lifeOf(d)
 	a := answer{
 		VIN: d.VIN.Value, Submitted: d.VIN.Submitted,
 		ModelYear: orNull(d.ModelYear()), Make: orNull(d.Make()), Model: orNull(d.Model()),
@@ -168,6 +174,17 @@ func (h *Handler) decoded(r *request, d decode.Result) *response {
 			a.Fields[name] = text
 		}
 	}
+	return a
+}
+
+// lifeOf is a decode's age, and the age to which it is fresh, in seconds.
+func lifeOf(d decode.Result) (age, fresh int64) {
+	return int64(d.Age / time.Second), int64(d.FreshFor / time.Second)
+}
+
+func (h *Handler) decoded(r *request, d decode.Result) *response {
+	age, fresh := lifeOf(d)
+	a := answerOf(d)
 	res := h.respond(r, 200, a)
 	res.header["Cache-Control"] = fmt.Sprintf("public, max-age=%d", fresh)
 	res.header["Age"] = strconv.FormatInt(age, 10)

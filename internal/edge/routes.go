@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,6 +17,8 @@ type request struct {
 	id, method, path, query string
 	header                  func(name string) string
 	address                 string
+	text                    string // the body as it came
+	base64                  bool   // and it is encoded
 
 	route  string // for the log
 	caller tenant.Caller
@@ -25,6 +28,7 @@ func newRequest(ctx context.Context, e event) *request {
 	c := e.RequestContext
 	r := &request{
 		id: requestID(ctx, e), method: c.HTTP.Method, path: e.RawPath, query: e.RawQueryString, address: c.HTTP.SourceIP,
+		text: e.Body, base64: e.IsBase64Encoded,
 		header: func(name string) string {
 			for k, v := range e.Headers {
 				if strings.EqualFold(k, name) {
@@ -46,6 +50,7 @@ func newRequest(ctx context.Context, e event) *request {
 // Routes, as the log names them.
 const (
 	routeDecode   = "/v1/vins/{vin}"
+	routeBatch    = "/v1/vins"
 	routeCapacity = "/v1/capacity"
 	routeHealth   = "/healthz"
 	routeNone     = "none"
@@ -55,14 +60,21 @@ const (
 // in the path, and it must not become another route.
 const vins = "/v1/vins/"
 
-const allow = "GET, HEAD, OPTIONS"
+// Methods of a route that is read, and of one that takes a list.
+var (
+	reads = []string{"GET", "HEAD"}
+	takes = []string{"POST"}
+)
 
 // dispatch finds the route by the path as it came. Nothing is cleaned and nobody is redirected.
 func (h *Handler) dispatch(ctx context.Context, r *request) *response {
 	var serve func(context.Context, *request) *response
+	methods := reads
 	switch {
 	case strings.HasPrefix(r.path, vins):
 		r.route, serve = routeDecode, h.decode
+	case r.path == routeBatch:
+		r.route, serve, methods = routeBatch, h.batch, takes
 	case r.path == routeCapacity:
 		r.route, serve = routeCapacity, h.capacity
 	case r.path == routeHealth:
@@ -71,10 +83,11 @@ func (h *Handler) dispatch(ctx context.Context, r *request) *response {
 		r.route = routeNone
 		return h.refusal(r, decode.NewNotFound())
 	}
-	switch r.method {
-	case "GET", "HEAD":
+	allow := strings.Join(methods, ", ") + ", OPTIONS"
+	switch {
+	case slices.Contains(methods, r.method):
 		return serve(ctx, r)
-	case "OPTIONS":
+	case r.method == "OPTIONS":
 		res := h.respond(r, 204, nil)
 		res.header["Allow"] = allow
 		return res
@@ -86,24 +99,16 @@ func (h *Handler) dispatch(ctx context.Context, r *request) *response {
 
 func (h *Handler) decode(ctx context.Context, r *request) *response {
 	came := h.Now()
-	caller, err := h.Callers.Identify(ctx, r.header("X-Api-Key"), r.address)
-	var barred *decode.Refusal
-	switch {
-	case errors.Is(err, tenant.ErrAPIKeyUnknown):
-		return h.refusal(r, decode.NewAPIKeyUnknown())
-	case errors.Is(err, tenant.ErrAPIKeyRevoked):
-		return h.refusal(r, decode.NewAPIKeyRevoked())
-	case err != nil: // nobody knows whose key it is: stored answers still go out, which anybody may have
-		h.Log.ErrorContext(ctx, "API keys cannot be looked up", "error", clip(err.Error()))
-		barred = decode.NewCoordinationDown()
+	barred, refused := h.identify(ctx, r)
+	if refused != nil {
+		return h.refusal(r, refused)
 	}
-	r.caller = caller
 	year, ok := r.modelYear()
 	if !ok {
 		return h.refusal(r, decode.NewModelYearInvalid(h.Now()))
 	}
 	result, err := h.Decoder.Decode(ctx, decode.Request{
-		VIN: r.lastSegment(), ModelYear: year, Caller: caller, StoredOnly: r.method == "HEAD" || r.prefetch(), Barred: barred,
+		VIN: r.lastSegment(), ModelYear: year, Caller: r.caller, StoredOnly: r.method == "HEAD" || r.prefetch(), Barred: barred,
 	})
 	if err != nil {
 		refused := h.asRefusal(ctx, err)
@@ -111,6 +116,22 @@ func (h *Handler) decode(ctx context.Context, r *request) *response {
 		return h.refusal(r, refused)
 	}
 	return h.decoded(r, result)
+}
+
+// identify says who is asking. A caller who can cause no call is barred with the reason, one who may have nothing at all is refused.
+func (h *Handler) identify(ctx context.Context, r *request) (barred, refused *decode.Refusal) {
+	caller, err := h.Callers.Identify(ctx, r.header("X-Api-Key"), r.address)
+	switch {
+	case errors.Is(err, tenant.ErrAPIKeyUnknown):
+		return nil, decode.NewAPIKeyUnknown()
+	case errors.Is(err, tenant.ErrAPIKeyRevoked):
+		return nil, decode.NewAPIKeyRevoked()
+	case err != nil: // nobody knows whose key it is: stored answers still go out, which anybody may have
+		h.Log.ErrorContext(ctx, "API keys cannot be looked up", "error", clip(err.Error()))
+		return decode.NewCoordinationDown(), nil
+	}
+	r.caller = caller
+	return nil, nil
 }
 
 // lastSegment is what stands where the VIN belongs. API Gateway hands the path over decoded, other front doors as it came;
