@@ -1,66 +1,59 @@
 // Package lru keeps what was used last, within a bound, so that no stream of different names can fill an instance's memory.
+//
+// The list is ttlcache's; what is kept here is that nothing in it expires by itself or runs beside the requests, and that a value can be
+// changed in one step. What an old value is worth is for its user to judge, by a clock that can be turned in tests.
 package lru
 
 import (
-	"container/list"
 	"sync"
+
+	"github.com/jellydator/ttlcache/v3"
 )
 
-// Cache holds at most Limit values. It is safe for use by many goroutines.
+// Cache holds values up to a bound. It is safe for use by many goroutines.
 type Cache[K comparable, V any] struct {
-	limit int
-
-	mu    sync.Mutex
-	order *list.List // of entry[K, V], the one used last in front
-	byKey map[K]*list.Element
+	mu      sync.Mutex // of changes: each sees the one before it
+	items   *ttlcache.Cache[K, V]
+	tooMuch func(K, V) bool // for the whole cache; nil: nothing is
 }
 
-type entry[K comparable, V any] struct {
-	key   K
-	value V
-}
-
-// New makes an empty cache for at least one value.
+// New makes an empty cache for that many values, at least one.
 func New[K comparable, V any](limit int) *Cache[K, V] {
-	return &Cache[K, V]{limit: max(1, limit), order: list.New(), byKey: map[K]*list.Element{}}
+	return &Cache[K, V]{items: ttlcache.New(ttlcache.WithCapacity[K, V](uint64(max(1, limit))))}
+}
+
+// Sized makes an empty cache for values that together have at most that size. A value that is larger by itself is not kept, and drives
+// nothing out.
+func Sized[K comparable, V any](limit uint64, size func(K, V) uint64) *Cache[K, V] {
+	return &Cache[K, V]{
+		items:   ttlcache.New(ttlcache.WithMaxCost(max(1, limit), func(i ttlcache.CostItem[K, V]) uint64 { return size(i.Key, i.Value) })),
+		tooMuch: func(k K, v V) bool { return size(k, v) > limit },
+	}
 }
 
 // Get is the value of key, which counts as used now.
 func (c *Cache[K, V]) Get(key K) (value V, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	e, ok := c.byKey[key]
-	if !ok {
+	item := c.items.Get(key)
+	if item == nil {
 		return value, false
 	}
-	c.order.MoveToFront(e)
-	return e.Value.(*entry[K, V]).value, true
+	return item.Value(), true
 }
 
-// Update gives key the value that change makes of the one it has, in one step. The value unused for longest may go for it.
+// Update gives key the value that change makes of the one it has, in one step. The values unused for longest may go for it.
 func (c *Cache[K, V]) Update(key K, change func(old V, ok bool) V) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e, ok := c.byKey[key]; ok {
-		v := e.Value.(*entry[K, V])
-		v.value = change(v.value, true)
-		c.order.MoveToFront(e)
+	value := change(c.Get(key))
+	if c.tooMuch != nil && c.tooMuch(key, value) {
+		c.items.Delete(key)
 		return
 	}
-	var none V
-	c.byKey[key] = c.order.PushFront(&entry[K, V]{key, change(none, false)})
-	if c.order.Len() > c.limit {
-		last := c.order.Back()
-		delete(c.byKey, c.order.Remove(last).(*entry[K, V]).key)
-	}
+	c.items.Set(key, value, ttlcache.NoTTL)
 }
 
 // Put gives key a value.
 func (c *Cache[K, V]) Put(key K, value V) { c.Update(key, func(V, bool) V { return value }) }
 
 // Len is the number of values kept.
-func (c *Cache[K, V]) Len() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.order.Len()
-}
+func (c *Cache[K, V]) Len() int { return c.items.Len() }

@@ -2,6 +2,7 @@ package lru
 
 import (
 	"slices"
+	"sync"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -70,4 +71,51 @@ func TestProperty_ItIsAListInTheOrderOfUse(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestTheBoundIsWhatTheValuesTakeTogether(t *testing.T) {
+	c := Sized(100, func(key string, value []byte) uint64 { return uint64(len(key) + len(value)) })
+	c.Put("a", make([]byte, 49))
+	c.Put("b", make([]byte, 49))
+	c.Get("a")
+	c.Put("c", make([]byte, 9)) // b goes, and leaves room
+	if _, ok := c.Get("b"); ok || c.Len() != 2 {
+		t.Errorf("b is kept: %v, of %d", ok, c.Len())
+	}
+	c.Put("a", make([]byte, 89)) // a grows: 90 and 10 fit
+	if c.Len() != 2 {
+		t.Errorf("%d are kept, and all of them fit", c.Len())
+	}
+	c.Put("c", make([]byte, 10)) // c grows: a goes
+	if _, ok := c.Get("a"); ok || c.Len() != 1 {
+		t.Errorf("a is kept: %v, of %d", ok, c.Len())
+	}
+	c.Put("d", make([]byte, 100)) // too large by itself
+	if _, ok := c.Get("d"); ok || c.Len() != 1 {
+		t.Errorf("a value larger than the bound is kept: %v, beside %d", ok, c.Len())
+	}
+	c.Put("c", make([]byte, 100))
+	if _, ok := c.Get("c"); ok {
+		t.Error("the old value is kept in place of one that is too large")
+	}
+	if Sized(0, func(int, int) uint64 { return 1 }).Len() != 0 {
+		t.Error("an empty cache holds something")
+	}
+}
+
+// A limiter's memory that lost a change would let somebody through twice.
+func TestNoChangeIsLost(t *testing.T) {
+	c := New[string, int](1)
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			for range 20 {
+				c.Update("k", func(old int, _ bool) int { return old + 1 })
+			}
+		})
+	}
+	wg.Wait()
+	if n, _ := c.Get("k"); n != 1000 {
+		t.Errorf("%d of 1000 changes are there", n)
+	}
 }
