@@ -501,3 +501,46 @@ func FuzzDescriptor(f *testing.F) {
 		}
 	})
 }
+
+func FuzzCheckDigit(f *testing.F) {
+	for _, s := range []string{"", accord, "1M8GDM9AXKP042788", "1HGCM826\xff3A004352", "é1HGCM82633A0043"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, in string) {
+		got, ok := CheckDigit(in)
+		if !ok {
+			if got != 0 {
+				t.Fatalf("CheckDigit(%q) = %q, false", in, got)
+			}
+			return
+		}
+		if len(in) != Length || strings.IndexByte("0123456789X", got) < 0 {
+			t.Fatalf("CheckDigit(%q) = %q", in, got)
+		}
+		// It is right where it stands, and what stood there played no part.
+		with := in[:8] + string(got) + in[9:]
+		if again, ok := CheckDigit(with); !ok || again != got {
+			t.Fatalf("CheckDigit(%q) = %q, %v, of %q it is %q", with, again, ok, in, got)
+		}
+	})
+}
+
+func FuzzModelYearCandidates(f *testing.F) {
+	for _, s := range []string{"", accord, "1FTMW1TE8MFA00001", "1HGCM826*Z", "1HGCM8\xff6*\xff"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, in string) {
+		years := ModelYearCandidates(in)
+		if years == nil {
+			return
+		}
+		for _, year := range years {
+			if code, ok := ModelYearCode(year); !ok || code != in[9] {
+				t.Fatalf("ModelYearCandidates(%q) = %v, but the code of %d is %q", in, years, year, code)
+			}
+		}
+		if len(years) != 2 || max(years[0], years[1])-min(years[0], years[1]) != 30 {
+			t.Fatalf("ModelYearCandidates(%q) = %v", in, years)
+		}
+	})
+}

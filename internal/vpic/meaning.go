@@ -39,15 +39,6 @@ func (d Decoding) Model() string { return name(d.fields["Model"]) }
 // ModelYear is 0 when absent or not a year.
 func (d Decoding) ModelYear() int { return year(d.fields["ModelYear"]) }
 
-// SuggestedVIN is trimmed; '!' marks positions NHTSA doubts. It is "" when absent or the VIN itself.
-func (d Decoding) SuggestedVIN() string {
-	s := strings.TrimSpace(d.fields["SuggestedVIN"])
-	if sameVIN(d.fields["VIN"], s) {
-		return ""
-	}
-	return s
-}
-
 // Read makes the answer to q of a live or kept envelope; err is a *Error of kind BadResponse. When it was fetched is the
 // caller's to add.
 func Read(body []byte, q Query) (Answer, error) {
@@ -189,28 +180,6 @@ func outcome(d Decoding, manufacturer bool) Outcome {
 	return Warned
 }
 
-// name gives a text for show, "" for the answers that say there is none.
-func name(s string) string {
-	s = strings.TrimSpace(s)
-	if strings.EqualFold(s, "Not Applicable") || strings.EqualFold(s, "Not Reported") {
-		return ""
-	}
-	return s
-}
-
-// year reads a model year; whatever else stands in the field is 0.
-func year(s string) int {
-	s = strings.TrimSpace(s)
-	if len(s) != 4 || strings.Trim(s, "0123456789") != "" {
-		return 0
-	}
-	n, _ := strconv.Atoi(s) // four digits
-	if n < 1886 || n > 2099 {
-		return 0
-	}
-	return n
-}
-
 // maxCodes and maxCodeDigits bound a list of codes; NHTSA has sixteen codes of up to three digits.
 const (
 	maxCodes      = 64
@@ -225,7 +194,7 @@ func readCodes(s string) (codes []int, ok bool) {
 		if part == "" {
 			continue
 		}
-		if len(part) > maxCodeDigits || len(codes) == maxCodes || strings.Trim(part, "0123456789") != "" {
+		if len(part) > maxCodeDigits || len(codes) == maxCodes || !digits(part) {
 			return nil, false
 		}
 		n, _ := strconv.Atoi(part) // a few digits, as was just seen
@@ -236,8 +205,8 @@ func readCodes(s string) (codes []int, ok bool) {
 	return codes, len(codes) > 0
 }
 
-// errorTextLimit is the number of characters at which NHTSA cuts ErrorText.
-const errorTextLimit = 500
+// textLimit is the number of characters at which NHTSA cuts ErrorText and AdditionalErrorText.
+const textLimit = 500
 
 // messages gives one sentence for each code: NHTSA's where ErrorText has it, else
 // our own. ErrorText joins "N - text" with "; ", but a text may hold a semicolon
@@ -259,7 +228,7 @@ func messages(codes []int, errorText string) []string {
 	for i := len(codes) - 1; i >= 0; i-- {
 		if spans[i].head >= 0 {
 			out[i] = strings.Trim(errorText[spans[i].text:end], "; \t\r\n")
-			if last && out[i] != "" && utf8.RuneCountInString(errorText) >= errorTextLimit {
+			if last && out[i] != "" && utf8.RuneCountInString(errorText) >= textLimit {
 				out[i] += "…"
 			}
 			end, last = spans[i].head, false
@@ -288,30 +257,4 @@ func findCode(s string, from, code int) (head, text int) {
 		at += next + 1
 	}
 	return -1, -1
-}
-
-// ownWords stand in where NHTSA sent a code without its text.
-func ownWords(code int) string {
-	if s, found := codeWords[code]; found {
-		return s
-	}
-	return "NHTSA answered with code " + strconv.Itoa(code) + ", whose meaning is not known here."
-}
-
-var codeWords = map[int]string{
-	0:   "NHTSA decoded this VIN without complaint.",
-	1:   "The check digit at position 9 does not fit the other characters.",
-	2:   "NHTSA found one wrong position and suggests a correction.",
-	3:   "NHTSA found one wrong position, taking the check digit to be right, and suggests a correction.",
-	4:   "NHTSA found one wrong position and several ways to correct it.",
-	5:   "NHTSA found a few wrong positions.",
-	6:   "The VIN is incomplete.",
-	7:   "NHTSA does not know this manufacturer.",
-	8:   "NHTSA has no details for this VIN at present.",
-	9:   "NHTSA takes this for a glider, which is not a motor vehicle by itself.",
-	10:  "NHTSA takes this for an off-road product, not certified as a motor vehicle.",
-	11:  "Position 10 stands for no model year.",
-	12:  "The model year that was given does not fit position 10.",
-	14:  "NHTSA cannot explain some of the characters.",
-	400: "The VIN has characters that cannot stand where they are.",
 }

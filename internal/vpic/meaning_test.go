@@ -1,19 +1,18 @@
 package vpic
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 )
 
-func mustInterpret(t *testing.T, body []byte, vin string) Decoding {
+func mustRead(t *testing.T, body []byte, vin string) Decoding {
 	t.Helper()
 	a, err := Read(body, Query{VIN: vin})
 	if err != nil {
@@ -23,7 +22,7 @@ func mustInterpret(t *testing.T, body []byte, vin string) Decoding {
 }
 
 func TestInterpretsACleanAnswer(t *testing.T) {
-	d := mustInterpret(t, readFile(t, "testdata/clean.json"), pickup)
+	d := mustRead(t, readFile(t, "testdata/clean.json"), pickup)
 	if d.Outcome() != Clean || d.Make() != "FORD" || d.Model() != "F-150" || d.ModelYear() != 2021 || d.SuggestedVIN() != "" {
 		t.Errorf("%s, %d %q %q, suggested %q", d.Outcome(), d.ModelYear(), d.Make(), d.Model(), d.SuggestedVIN())
 	}
@@ -73,7 +72,7 @@ func TestOutcome(t *testing.T) {
 		{"blanks only", row{"Make": " ", "Model": "\t", "Manufacturer": "  "}, Unknown},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if d := mustInterpret(t, envelope(flat(accord, c.changes)), accord); d.Outcome() != c.want {
+			if d := mustRead(t, envelope(flat(accord, c.changes)), accord); d.Outcome() != c.want {
 				t.Errorf("outcome %s, want %s", d.Outcome(), c.want)
 			}
 		})
@@ -81,7 +80,7 @@ func TestOutcome(t *testing.T) {
 }
 
 func TestTolerantReading(t *testing.T) {
-	d := mustInterpret(t, envelope(flat(accord, row{
+	d := mustRead(t, envelope(flat(accord, row{
 		"Make": " HONDA  ", "ModelYear": 2003, "Doors": nil, "Turbo": true, "DisplacementL": 2.998832712, "NewIn2027": "kept", "Nested": row{"a": []int{1}},
 		"SuggestedVIN": "1HGCM8263!A004352 ",
 	})), accord)
@@ -106,9 +105,9 @@ func TestTolerantReading(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	mustInterpret(t, append([]byte("\xEF\xBB\xBF"), envelope(flat(accord, nil))...), accord)
+	mustRead(t, append([]byte("\xEF\xBB\xBF"), envelope(flat(accord, nil))...), accord)
 
-	if d := mustInterpret(t, envelope(flat(accord, row{"SuggestedVIN": strings.ToLower(accord)})), accord); d.SuggestedVIN() != "" {
+	if d := mustRead(t, envelope(flat(accord, row{"SuggestedVIN": strings.ToLower(accord)})), accord); d.SuggestedVIN() != "" {
 		t.Errorf("the VIN itself is suggested")
 	}
 }
@@ -199,7 +198,7 @@ func TestNobodyCanChangeAnAnswer(t *testing.T) {
 func TestCountIsNeverLookedAt(t *testing.T) {
 	good := string(envelope(flat(accord, nil)))
 	for _, count := range []string{"0", "1", "134", "-1", `"1"`, "null", "{}"} {
-		mustInterpret(t, []byte(strings.Replace(good, `"Count":136`, `"Count":`+count, 1)), accord)
+		mustRead(t, []byte(strings.Replace(good, `"Count":136`, `"Count":`+count, 1)), accord)
 	}
 }
 
@@ -261,14 +260,14 @@ func TestMessages(t *testing.T) {
 		{"blanks at the end", []int{2}, "2 - VIN corrected, error in one position ;", []string{"VIN corrected, error in one position"}},
 		{"no blank behind the semicolon", []int{5, 6}, "5 - few;6 - Incomplete", []string{"few", "Incomplete"}},
 		{"a note behind 0", []int{0}, "0 - VIN decoded clean. NOTE: Check Digit Exception - granted.", []string{"VIN decoded clean. NOTE: Check Digit Exception - granted."}},
-		{"1 is not 14", []int{1, 14}, "14 - Unable", []string{codeWords[1], "Unable"}},
+		{"1 is not 14", []int{1, 14}, "14 - Unable", []string{words[1].says, "Unable"}},
 		{"a code that ErrorCode does not name is no cut", []int{5}, "5 - few; 6 - Incomplete VIN", []string{"few; 6 - Incomplete VIN"}},
-		{"no text at all", []int{7, 400}, "", []string{codeWords[7], codeWords[400]}},
-		{"an empty text", []int{7, 400}, "7 - ; 400 - Invalid", []string{codeWords[7], "Invalid"}},
+		{"no text at all", []int{7, 400}, "", []string{words[7].says, words[400].says}},
+		{"an empty text", []int{7, 400}, "7 - ; 400 - Invalid", []string{words[7].says, "Invalid"}},
 		{"a code nobody knows, with a text", []int{15}, "15 - Something new", []string{"Something new"}},
 		{"a code nobody knows, without", []int{15}, "", []string{"NHTSA answered with code 15, whose meaning is not known here."}},
 		{"a cut in mid-word", []int{14}, long[:500], []string{strings.TrimPrefix(long[:500], "14 - ") + "…"}},
-		{"a cut before the last code", []int{5, 14, 400}, ("5 - few; " + long)[:500], []string{"few", strings.TrimPrefix(("5 - few; " + long)[:500], "5 - few; 14 - ") + "…", codeWords[400]}},
+		{"a cut before the last code", []int{5, 14, 400}, ("5 - few; " + long)[:500], []string{"few", strings.TrimPrefix(("5 - few; " + long)[:500], "5 - few; 14 - ") + "…", words[400].says}},
 	} {
 		if got := messages(c.codes, c.text); !slices.Equal(got, c.want) {
 			t.Errorf("%s: messages(%v, %.60q) = %q, want %q", c.name, c.codes, c.text, got, c.want)
@@ -290,7 +289,7 @@ func TestMessagesAreNHTSAsTextsInOrder(t *testing.T) {
 			}
 		}
 		text := errorText(codes)
-		if len(text) >= errorTextLimit {
+		if len(text) >= textLimit {
 			t.Skip("NHTSA would cut this")
 		}
 		for i, m := range messages(codes, text) {
@@ -328,7 +327,7 @@ func TestCapturedAnswers(t *testing.T) {
 		{"14-codes-5_14-make-no-model-1FAUVP5U913895730.json", "1FAUVP5U913895730", Partial, "FORD", "", 2001, []int{5, 14}, "1FA!!!5U91!895730", nhtsaTexts[14]},
 	} {
 		t.Run(c.file, func(t *testing.T) {
-			d := mustInterpret(t, readFile(t, filepath.Join(dir, c.file)), c.vin)
+			d := mustRead(t, readFile(t, filepath.Join(dir, c.file)), c.vin)
 			if d.Outcome() != c.outcome || d.Make() != c.make || d.Model() != c.model || d.ModelYear() != c.year ||
 				!slices.Equal(d.Codes(), c.codes) || d.SuggestedVIN() != c.suggested {
 				t.Errorf("%s: %d %q %q, codes %v, suggested %q", d.Outcome(), d.ModelYear(), d.Make(), d.Model(), d.Codes(), d.SuggestedVIN())
@@ -351,33 +350,10 @@ func TestCapturedAnswers(t *testing.T) {
 	}
 }
 
-func TestEveryCodeOfNHTSAHasWords(t *testing.T) {
-	var table []struct {
-		ID   int    `json:"id"`
-		Name string `json:"name"`
-	}
-	b, err := os.ReadFile(filepath.Join(samples(t), "16-errorcode-table.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(b, &table); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range table {
-		if codeWords[c.ID] == "" {
-			t.Errorf("no words of our own for code %d", c.ID)
-		}
-		want := strings.TrimSpace(strings.TrimPrefix(c.Name, fmt.Sprintf("%d - ", c.ID)))
-		if got := messages([]int{c.ID}, c.Name); got[0] != want {
-			t.Errorf("message of %d = %q, want %q", c.ID, got[0], want)
-		}
-	}
-}
-
 // Public reports; each names a kind of fault.
 
 func TestPelican_37_CodesAreReadAsPlainWords(t *testing.T) {
-	d := mustInterpret(t, envelope(flat(accord, row{"ErrorCode": "1; 8; 400", "ErrorText": "", "Model": ""})), accord)
+	d := mustRead(t, envelope(flat(accord, row{"ErrorCode": "1; 8; 400", "ErrorText": "", "Model": ""})), accord)
 	if !slices.Equal(d.Codes(), []int{1, 8, 400}) || d.Outcome() != Partial || d.Make() != "HONDA" {
 		t.Errorf("codes %v, %s, make %q", d.Codes(), d.Outcome(), d.Make())
 	}
@@ -389,7 +365,7 @@ func TestPelican_37_CodesAreReadAsPlainWords(t *testing.T) {
 }
 
 func TestPyvin_8_WrongCheckDigitIsDecodedAndSuggestionPassedOn(t *testing.T) {
-	d := mustInterpret(t, envelope(flat(accord, row{"ErrorCode": "1,3", "SuggestedVIN": "1HGCM82633A004353"})), accord)
+	d := mustRead(t, envelope(flat(accord, row{"ErrorCode": "1,3", "SuggestedVIN": "1HGCM82633A004353"})), accord)
 	if d.Outcome() != Warned || d.SuggestedVIN() != "1HGCM82633A004353" || d.Model() != "Accord" {
 		t.Errorf("%s, suggested %q, model %q", d.Outcome(), d.SuggestedVIN(), d.Model())
 	}
@@ -400,7 +376,7 @@ func TestVinliAndroidNet_77_ModelYearIsANumberOrNothing(t *testing.T) {
 		"2003": 2003, " 2003 ": 2003, "": 0, "0": 0, "0000": 0, "203": 0, "20031": 0, "-203": 0, "2e03": 0, "9999": 0, "٢٠٠٣": 0,
 		"Not Applicable": 0, "5 - VIN has errors in few positions": 0, "2003.0": 0,
 	} {
-		d := mustInterpret(t, envelope(flat(accord, row{"ModelYear": in})), accord)
+		d := mustRead(t, envelope(flat(accord, row{"ModelYear": in})), accord)
 		if d.ModelYear() != want || d.Fields()["ModelYear"] != in {
 			t.Errorf("ModelYear %q is read as %d, kept as %q; want %d", in, d.ModelYear(), d.Fields()["ModelYear"], want)
 		}
@@ -458,6 +434,46 @@ func FuzzRead(f *testing.F) {
 		case Partial, Unknown:
 		default:
 			t.Fatalf("outcome %q", d.Outcome())
+		}
+	})
+}
+
+func FuzzErrorCode(f *testing.F) {
+	for _, s := range []string{"0", "5,6,14", "1; 8; 400", ",,", "-1", "1,1", " 7 ", "999999", "9999999", strings.Repeat("1,", 70)} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		codes, ok := readCodes(s)
+		if ok != (len(codes) > 0) || !slices.IsSorted(codes) || len(slices.Compact(slices.Clone(codes))) != len(codes) {
+			t.Fatalf("%q is read as %v, %v", s, codes, ok)
+		}
+		var texts []string
+		for _, code := range codes {
+			if code < 0 || !strings.Contains(s, strconv.Itoa(code)) {
+				t.Fatalf("%q has no code %d", s, code)
+			}
+			texts = append(texts, strconv.Itoa(code))
+		}
+		if again, _ := readCodes(strings.Join(texts, ",")); !slices.Equal(again, codes) {
+			t.Fatalf("%q is read as %v, and again as %v", s, codes, again)
+		}
+	})
+}
+
+func FuzzErrorText(f *testing.F) {
+	for _, s := range []string{"", errorText([]int{1, 7, 400}), "5 - few;6 - Incomplete", ";;7 - ", "7 - ; 400 - ", "14 - " + strings.Repeat("unexplained ", 50)} {
+		f.Add(s, uint8(1), uint8(7))
+	}
+	f.Fuzz(func(t *testing.T, s string, a, b uint8) {
+		codes := slices.Compact([]int{int(min(a, b)), int(max(a, b))})
+		got := messages(codes, s)
+		if len(got) != len(codes) {
+			t.Fatalf("%d messages for %v", len(got), codes)
+		}
+		for i, m := range got {
+			if m == "" || m != ownWords(codes[i]) && !strings.Contains(s, strings.TrimSuffix(m, "…")) {
+				t.Fatalf("message of %d in %q is %q", codes[i], s, m)
+			}
 		}
 	})
 }

@@ -1,0 +1,134 @@
+package vpic
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// State tells apart what an empty looking field can mean.
+type State string
+
+const (
+	Absent        State = "absent"         // NHTSA has nothing: blank, "Not Reported", or no such key. It does not say that the vehicle lacks it
+	NotApplicable State = "not-applicable" // NHTSA says that it does not apply, mostly because of the type of vehicle
+	Reported      State = "reported"
+)
+
+// Value is one field of an answer for show.
+type Value struct {
+	Field
+	State  State
+	Text   string   // trimmed, "" unless reported
+	Number *float64 // of a numeric field, in the label's unit; nil when it is not reported or no number
+}
+
+// ValueGroup is one of the groups with the values of an answer.
+type ValueGroup struct {
+	Name   string
+	Values []Value
+}
+
+// Value gives a field by NHTSA's key.
+//
+// A numeric field whose text is no number (NHTSA has "TBD" cylinders) is reported, in NHTSA's word, and has no
+// number. No number is ever read out of a text that holds more than one.
+func (d Decoding) Value(key string) Value {
+	v := Value{Field: FieldOf(key), State: Absent}
+	switch text := strings.TrimSpace(d.fields[key]); {
+	case isNotApplicable(text):
+		v.State = NotApplicable
+	case text != "" && !isNotReported(text):
+		v.State, v.Text = Reported, text
+	}
+	if v.State == Reported && v.Numeric {
+		v.Number = number(key, v.Text)
+	}
+	return v
+}
+
+// Groups gives every value of the answer in NHTSA's groups, absent ones included, and behind them those of keys that are not
+// known here. There are none where there is no answer.
+func (d Decoding) Groups() []ValueGroup {
+	if d.fields == nil {
+		return nil
+	}
+	var list []ValueGroup
+	for _, g := range groups {
+		values := make([]Value, len(g.Fields))
+		for i, f := range g.Fields {
+			values[i] = d.Value(f.Name)
+		}
+		list = append(list, ValueGroup{g.Name, values})
+	}
+	var others []Value
+	for _, key := range slices.Sorted(maps.Keys(d.fields)) {
+		if _, known := fields[key]; !known {
+			others = append(others, d.Value(key))
+		}
+	}
+	if others != nil {
+		list = append(list, ValueGroup{GroupOther, others})
+	}
+	return list
+}
+
+// Numbers gives every numeric field by NHTSA's key: its number, or nil.
+func (d Decoding) Numbers() map[string]*float64 {
+	m := make(map[string]*float64)
+	for key, f := range fields {
+		if f.Numeric {
+			m[key] = d.Value(key).Number
+		}
+	}
+	return m
+}
+
+func isNotApplicable(s string) bool { return strings.EqualFold(s, "Not Applicable") }
+func isNotReported(s string) bool   { return strings.EqualFold(s, "Not Reported") }
+
+// name gives a text for show, "" for the answers that say there is none.
+func name(s string) string {
+	if s = strings.TrimSpace(s); isNotApplicable(s) || isNotReported(s) {
+		return ""
+	}
+	return s
+}
+
+// maxNumber bounds a number's text; NHTSA's longest have sixteen characters.
+const maxNumber = 24
+
+// number reads digits with at most one point between or before them; whatever else stands in the field is nil.
+func number(key, s string) *float64 {
+	if key == "ModelYear" {
+		if y := float64(year(s)); y != 0 {
+			return &y
+		}
+		return nil
+	}
+	whole, decimals, point := strings.Cut(s, ".")
+	if len(s) > maxNumber || !digits(whole) || !digits(decimals) || whole == "" && decimals == "" || point && decimals == "" {
+		return nil
+	}
+	n, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		return nil
+	}
+	return &n
+}
+
+func digits(s string) bool { return strings.Trim(s, "0123456789") == "" }
+
+// year reads a model year; whatever else stands in the field is 0.
+func year(s string) int {
+	s = strings.TrimSpace(s)
+	if len(s) != 4 || !digits(s) {
+		return 0
+	}
+	n, _ := strconv.Atoi(s) // four digits
+	if n < 1886 || n > 2099 {
+		return 0
+	}
+	return n
+}
