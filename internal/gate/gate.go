@@ -95,10 +95,11 @@ type Outcome struct {
 
 // View is what the outside may see of a gate: no tenant names.
 type View struct {
-	Knobs        Knobs // in force
-	Limit        int   // slots in force
-	InFlight     int   // live leases not yet past their end
-	Tokens       int   // whole calls that could start now by rate
+	Knobs        Knobs         // in force
+	Limit        int           // slots in force
+	InFlight     int           // live leases not yet past their end
+	Tokens       int           // whole calls that could start now by rate
+	NextToken    time.Duration // until there is one more, 0 when there are as many as there can be
 	Queued       int
 	HeldFor      time.Duration // 0 when not held
 	Hold         HoldReason

@@ -115,6 +115,7 @@ func (s State) View(now Micros) View {
 	v := View{
 		Knobs: s.Knobs, Limit: s.Limit, Queued: len(s.Tickets),
 		Tokens:       s.Knobs.Bucket().Tokens(int64(s.TAT), int64(now)),
+		NextToken:    time.Duration(s.Knobs.Bucket().More(int64(s.TAT), int64(now))) * time.Microsecond,
 		KnobsVersion: s.Version, ReadAt: now.Time(),
 	}
 	for _, end := range s.Leases {

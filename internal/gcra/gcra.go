@@ -83,6 +83,15 @@ func (b Bucket) Tokens(tat, now int64) int {
 	return 0
 }
 
+// More is the time from now until Tokens is one higher if nobody else comes, 0 when the bucket is full.
+func (b Bucket) More(tat, now int64) int64 {
+	n := int64(b.Tokens(tat, now))
+	if tat <= now || n > b.Tau/b.T {
+		return 0
+	}
+	return tat + n*b.T - b.Tau - now
+}
+
 // Wait is the time from now until a call of this cost conforms if nobody else comes, 0 when it does already.
 func (b Bucket) Wait(tat, now int64, cost int) int64 {
 	_, hi := b.BusyRange(now, cost)

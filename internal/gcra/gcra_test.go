@@ -111,6 +111,25 @@ func TestTokensCountsWhatIsReallyAdmitted(t *testing.T) {
 	})
 }
 
+// Exact in both directions, like Wait.
+func TestMoreSaysWhenTheNextTokenIsThere(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		b := buckets().Draw(t, "bucket")
+		now := rapid.Int64Range(0, 1e9).Draw(t, "now")
+		tat := now + rapid.Int64Range(-b.T, 3*(b.Tau+b.T)).Draw(t, "ahead")
+		n, more := b.Tokens(tat, now), b.More(tat, now)
+		switch {
+		case more == 0 && int64(n) <= b.Tau/b.T:
+			t.Fatalf("%d tokens are no full bucket", n)
+		case more == 0:
+		case b.Tokens(tat, now+more) <= n:
+			t.Fatalf("%d tokens, and after %d us %d", n, more, b.Tokens(tat, now+more))
+		case b.Tokens(tat, now+more-1) > n:
+			t.Fatalf("%d tokens before the %d us are over", b.Tokens(tat, now+more-1), more)
+		}
+	})
+}
+
 // zae-limiter#428: once drained, the bucket must recover on every path.
 func TestZaeLimiter428_DrainedBucketRecovers(t *testing.T) {
 	b := Bucket{T: 500_000, Tau: 1_000_000, H: 100_000}

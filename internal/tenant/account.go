@@ -50,6 +50,16 @@ func (a Account) Look(now gate.Micros, p Plan, cost int, skew time.Duration) *Re
 	return &Refusal{RetryAfter: max(time.Second, (after+time.Second-1)/time.Second*time.Second)}
 }
 
+// Left is the number of calls of cost 1 the caller could ask for at now, one after the other, and the time until there is one more, 0 when
+// his bucket is full.
+func (a Account) Left(now gate.Micros, p Plan) (calls int, next time.Duration) {
+	if a.absent(now) {
+		return p.Burst, 0
+	}
+	b := p.bucket()
+	return b.Tokens(int64(a.TAT), int64(now)), time.Duration(b.More(int64(a.TAT), int64(now))) * time.Microsecond
+}
+
 // Band says which of a charge's updates applies.
 type Band byte
 

@@ -58,6 +58,27 @@ func TestABucketOfThreeAtOneASecond(t *testing.T) {
 	}
 }
 
+func TestWhatIsLeftOfABucketOfThreeAtOneASecond(t *testing.T) {
+	a := use(t, use(t, Account{}, midday, dealer, "1", 1), midday, dealer, "2", 1)
+	for _, tc := range []struct {
+		account Account
+		after   gate.Micros
+		calls   int
+		next    time.Duration
+	}{
+		{Account{}, 0, 3, 0},
+		{a, 0, 1, time.Second},
+		{a, 400_000, 1, 600 * time.Millisecond},
+		{a, second, 2, time.Second},
+		{a, 2 * second, 3, 0},
+		{use(t, a, midday, dealer, "3", 3), 0, 0, 3 * time.Second}, // in debt
+	} {
+		if calls, next := tc.account.Left(midday+tc.after, dealer.Plan); calls != tc.calls || next != tc.next {
+			t.Errorf("after %d us: %d calls, the next in %v; want %d and %v", tc.after, calls, next, tc.calls, tc.next)
+		}
+	}
+}
+
 func TestACostAboveTheBurstWaitsForTheFullBucketAndGoesIntoDebt(t *testing.T) {
 	a := use(t, Account{}, midday, dealer, "one", 1)
 	if r := a.Look(midday, dealer.Plan, 5, 0); r == nil || r.RetryAfter != time.Second {

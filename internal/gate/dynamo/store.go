@@ -513,6 +513,15 @@ func (s *Store) View(ctx context.Context) (gate.View, error) {
 	return state.View(gate.MicrosOf(s.Now())), nil
 }
 
+// Seen is what View would say without a call; ok is false when that needs one.
+func (s *Store) Seen() (view gate.View, ok bool) {
+	state, fresh := s.memory(time.Second)
+	if !fresh {
+		return gate.View{}, false
+	}
+	return state.View(gate.MicrosOf(s.Now())), true
+}
+
 // Prime opens the connection and fills the view with one read. It spends nothing.
 func (s *Store) Prime(ctx context.Context) error {
 	if _, err := s.read(ctx, false); err != nil {
@@ -563,16 +572,19 @@ func (s *Store) fail(ctx context.Context, op string, err error) error {
 // view is the last state seen if it is young enough, else one eventually consistent read. Exact is false for both: the
 // state may have moved on since.
 func (s *Store) view(ctx context.Context, maxAge time.Duration) (state gate.State, exact bool, err error) {
-	s.mu.Lock()
-	state, age := s.seen, s.Now().Round(0).Sub(s.seenAt.Round(0))
-	fresh := !s.seenAt.IsZero() && age >= 0 && age <= maxAge
-	state = s.obeying(state)
-	s.mu.Unlock()
-	if fresh {
+	if state, fresh := s.memory(maxAge); fresh {
 		return state, false, nil
 	}
 	state, err = s.read(ctx, false)
 	return state, false, err
+}
+
+// memory is the last state seen, and whether it is no older than maxAge.
+func (s *Store) memory(maxAge time.Duration) (state gate.State, fresh bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	age := s.Now().Round(0).Sub(s.seenAt.Round(0))
+	return s.obeying(s.seen), !s.seenAt.IsZero() && age >= 0 && age <= maxAge
 }
 
 // read fetches the item. It has no consequences, so it is repeated while ctx lasts: a first dial that took too long goes on

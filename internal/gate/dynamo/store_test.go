@@ -502,6 +502,26 @@ func TestViewShowsTheGateAndIsReadAtMostOnceASecond(t *testing.T) {
 	}
 }
 
+func TestWhatWasSeenIsToldWithoutACallForASecond(t *testing.T) {
+	w := &wire{}
+	s := initialised(t, w)
+	if _, ok := s.Seen(); ok {
+		t.Error("something was seen before the first call")
+	}
+	mustAcquire(t, s, alice)
+	calls := w.count("GetItem") + w.count("UpdateItem")
+	if v, ok := s.Seen(); !ok || v.InFlight != 1 || v.NextToken <= 0 {
+		t.Errorf("%+v, %v", v, ok)
+	}
+	s.Now = func() time.Time { return time.Now().Add(1100 * time.Millisecond) }
+	if v, ok := s.Seen(); ok {
+		t.Errorf("it is older than a second: %+v", v)
+	}
+	if n := w.count("GetItem") + w.count("UpdateItem") - calls; n != 0 {
+		t.Errorf("%d calls", n)
+	}
+}
+
 // A frozen instance thaws with an old view and an old clock reading: it reads again before it writes.
 func TestThawedInstanceReadsAgain(t *testing.T) {
 	w := &wire{}

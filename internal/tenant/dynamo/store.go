@@ -97,6 +97,18 @@ func (s *Store) Look(ctx context.Context, c tenant.Caller, cost int) (*tenant.Re
 	return account.Look(gate.MicrosOf(s.now()), c.Plan, cost, s.SkewBound), nil
 }
 
+// Left is the number of calls the caller may still ask for and the time until there is one more, 0 for a full bucket, as far as it is known
+// without asking; ok is false when that is too long ago.
+func (s *Store) Left(c tenant.Caller) (calls int, next time.Duration, ok bool) {
+	now := s.now()
+	view, known := s.memory.Get(c.ID)
+	if !known || hasPlan(c) != nil {
+		return 0, 0, false
+	}
+	calls, next = view.account.Left(gate.MicrosOf(now), c.Plan)
+	return calls, next, calls == 0 || fresh(view, now) // a dry one is dry, however old the view
+}
+
 // patiently repeats a read, which has no consequences, for as long as lookBudget lasts and it may help.
 func patiently(caller context.Context, read func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(caller, lookBudget)

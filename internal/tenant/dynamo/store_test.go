@@ -254,6 +254,31 @@ func TestEnvoyRatelimit427_ARefusalLeavesEveryByteAndCostsNoCall(t *testing.T) {
 }
 
 // zae-limiter#428: drained, waited for as told, and let through again, by whichever instance.
+func TestWhatIsLeftIsToldFromMemoryAlone(t *testing.T) {
+	i, c := newInstance(), dealer()
+	left := func(wantCalls int, wantNext time.Duration, wantOK bool) {
+		t.Helper()
+		before := i.Count("GetItem")
+		if calls, next, ok := i.Left(c); calls != wantCalls && wantOK || next != wantNext && wantOK || ok != wantOK {
+			t.Errorf("left %d, the next in %v, %v; want %d, %v, %v", calls, next, ok, wantCalls, wantNext, wantOK)
+		}
+		if i.Count("GetItem") != before {
+			t.Error("it asked the table")
+		}
+	}
+	left(0, 0, false)
+	i.charge(t, c, "a", 1)
+	left(2, time.Second, true)
+	i.pass(1100 * time.Millisecond)
+	left(0, 0, false) // others may have used it since
+	i.charge(t, c, "b", 3)
+	left(0, time.Second, true)
+	i.pass(900 * time.Millisecond)
+	left(0, 100*time.Millisecond, true)
+	c.Plan = tenant.Plan{}
+	left(0, 0, false)
+}
+
 func TestZaeLimiter428_WhoWaitsAsToldIsLetThrough(t *testing.T) {
 	for _, c := range []tenant.Caller{dealer(), visitor()} {
 		one, other := newInstance(), newInstance()
