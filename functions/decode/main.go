@@ -36,13 +36,15 @@ func main() {
 	store.APIOptions = tracer.Instrument()
 	client, errClient := ddb.New(ctx, store)
 	upstream, errUpstream := vpic.New(vpic.Config{BaseURL: cfg.UpstreamURL, Timeout: cfg.UpstreamTimeout, Contact: cfg.UpstreamContact, Version: version})
-	accounts := tenants.New(tenants.Config{Client: client, Table: cfg.CoordinationTable, Now: time.Now, SkewBound: cfg.Knobs.SkewBound})
+	// What lies in the coordination table is known to be down together.
+	coordination := ddb.NewGuard(client, time.Now, 280*time.Millisecond)
+	accounts := tenants.New(tenants.Config{Client: coordination, Table: cfg.CoordinationTable, Now: time.Now, SkewBound: cfg.Knobs.SkewBound})
 	callers, errCallers := tenant.New(tenant.Config{HashKey: cfg.TenantHashKey, Keys: accounts,
 		Keyed:     tenant.Plan{RatePerSecond: cfg.Tenant.PerSecond, Burst: cfg.Tenant.Burst},
 		Anonymous: tenant.Plan{RatePerSecond: cfg.Anon.PerSecond, Burst: cfg.Anon.Burst}})
 	exitOn(errors.Join(errClient, errUpstream, errCallers))
 	budget := dynamo.New(dynamo.Config{
-		Client: client, Table: cfg.CoordinationTable, Name: "nhtsa", Now: time.Now, NewID: func() string { return rand.Text()[:6] },
+		Client: coordination, Table: cfg.CoordinationTable, Name: "nhtsa", Now: time.Now, NewID: func() string { return rand.Text()[:6] },
 	})
 	service := decode.New(decode.Config{
 		Gate: budget, Tenants: accounts, Upstream: upstream,

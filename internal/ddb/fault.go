@@ -21,6 +21,7 @@ const (
 	Denied       Fault = "denied"        // credentials or policy
 	MissingTable Fault = "missing-table" //
 	Canceled     Fault = "canceled"      // the caller's own context ended
+	Down         Fault = "down"          // not asked: the table is known not to answer, see Guard
 )
 
 // WorthRetrying tells the faults that the next attempt may not meet again. A throttled table is not asked again at once:
@@ -33,10 +34,13 @@ func Classify(ctx context.Context, err error) (fault Fault, unknown bool) {
 	var (
 		api      smithy.APIError
 		notFound *types.ResourceNotFoundException
+		down     *DownError
 	)
 	switch {
 	case err == nil:
 		return "", false
+	case errors.As(err, &down):
+		return Down, false
 	case errors.As(err, &notFound):
 		return MissingTable, false
 	case errors.As(err, &api):

@@ -29,6 +29,7 @@ func TestEveryErrorHasItsFault(t *testing.T) {
 		again    bool
 	}{
 		"none":                       {nil, false, "", false, false},
+		"a table known to be down":   {fmt.Errorf("read: %w", &DownError{Fault: Timeout}), false, Down, false, false},
 		"no such table":              {&types.ResourceNotFoundException{}, false, MissingTable, false, false},
 		"table throttled":            {&types.ProvisionedThroughputExceededException{}, false, Throttled, false, false},
 		"account throttled":          {api("RequestLimitExceeded", smithy.FaultClient), false, Throttled, false, false},

@@ -22,6 +22,7 @@ const (
 	KindDenied       = Kind(ddb.Denied)
 	KindMissingTable = Kind(ddb.MissingTable)
 	KindCanceled     = Kind(ddb.Canceled)
+	KindDown         = Kind(ddb.Down)
 
 	KindMissingGate Kind = "missing-gate" // the table has no gate item
 )
