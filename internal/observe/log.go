@@ -1,5 +1,5 @@
-// Package observe is how vingate is seen from outside: logs and traces. It promises that nothing leaves through it that
-// belongs to a caller: log lines know a caller by the keyed hash and a VIN by its descriptor, traces know neither. The
+// Package observe is how vingate is seen from outside: logs, metrics and traces. It promises that nothing leaves through it that
+// belongs to a caller: log lines know a caller by the keyed hash and a VIN by its descriptor, metrics and traces know neither. The
 // X-Ray SDK is in maintenance mode; only this package imports it, so that a successor is a change here alone.
 package observe
 

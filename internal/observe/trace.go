@@ -52,6 +52,14 @@ func (t *Tracer) Subsegment(ctx context.Context, name string, fn func(context.Co
 	return err
 }
 
+// Annotate puts an indexed value on the subsegment that ctx is in. Values are ours, never a caller's.
+func (t *Tracer) Annotate(ctx context.Context, key string, value any) {
+	if t == nil || !t.on || xray.GetSegment(ctx) == nil {
+		return
+	}
+	_ = xray.AddAnnotation(ctx, key, value)
+}
+
 // Instrument adds a subsegment to every operation of an AWS client. The names of table, region and operation are sent,
 // never keys or values.
 func (t *Tracer) Instrument() []func(*middleware.Stack) error {
