@@ -140,6 +140,10 @@ sam_build = @: "$${ARTIFACTS_DIR:?is set by sam build}"; GOOS=linux GOARCH=$(LAM
 build-DecodeFunction: ## What sam build calls for DecodeFunction
 	$(call sam_build,decode)
 
+.PHONY: build-KeeperFunction
+build-KeeperFunction: ## What sam build calls for KeeperFunction
+	$(call sam_build,keeper)
+
 .PHONY: invoke
 invoke: deps local-binaries $(BIN)/aws-lambda-rie ## Run the built function once under AWS's emulator with EVENT (events/decode.json)
 	@$(BIN)/vingate invoke --event $(EVENT) --rie $(BIN)/aws-lambda-rie --bootstrap $(BIN)/bootstrap

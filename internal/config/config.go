@@ -18,6 +18,7 @@ import (
 type Gate struct {
 	CoordinationTable string
 	ResultsTable      string
+	MetricsNamespace  string
 	Knobs             gate.Knobs
 }
 
@@ -101,6 +102,7 @@ const (
 	negativeTTL         = "NEGATIVE_TTL"
 	batchTokenCost      = "BATCH_TOKEN_COST"
 	tenantHashKey       = "TENANT_HASH_KEY"
+	metricsNamespace    = "METRICS_NAMESPACE"
 )
 
 // Variables lists every variable this package reads, so that documents and templates can be held against it.
@@ -136,7 +138,19 @@ func Variables() []Variable {
 		{Name: negativeTTL, Default: "24h", Description: "life of a stored \"not in NHTSA's data\""},
 		{Name: batchTokenCost, Default: "1", Description: "tokens for every 10 VINs begun in a batch call"},
 		{Name: tenantHashKey, Secret: true, Required: true, Description: "secret key of the hash under which callers are known, at least 16 bytes"},
+		{Name: metricsNamespace, Default: "vingate", Description: "CloudWatch namespace of the metrics"},
 	}
+}
+
+// GateVariables lists what LoadGate reads: for a function that keeps the shared budget and answers nobody.
+func GateVariables() []Variable {
+	var out []Variable
+	for _, v := range Variables() {
+		if slices.Contains(knobVariables, v.Name) || slices.Contains([]string{coordinationTable, resultsTable, metricsNamespace}, v.Name) {
+			out = append(out, v)
+		}
+	}
+	return out
 }
 
 // Load reads the configuration of a function. The error is a *Error and holds every fault.
@@ -182,7 +196,7 @@ const beforeCall = time.Second
 const piecesInFullBatch = 5
 
 func (r *reader) gate() Gate {
-	g := Gate{CoordinationTable: r.table(coordinationTable), ResultsTable: r.table(resultsTable), Knobs: r.knobs()}
+	g := Gate{CoordinationTable: r.table(coordinationTable), ResultsTable: r.table(resultsTable), MetricsNamespace: r.namespace(metricsNamespace), Knobs: r.knobs()}
 	if r.sound(coordinationTable, resultsTable) && g.CoordinationTable == g.ResultsTable {
 		r.fault(resultsTable, "is the same table as COORDINATION_TABLE", "use two tables, so that stored answers can never throttle the shared budget")
 	}
@@ -311,6 +325,16 @@ func (r *reader) table(name string) string {
 	v := r.text(name)
 	if !tableName.MatchString(v) {
 		r.fault(name, "is not a DynamoDB table name", "use 3 to 255 of a-z, A-Z, 0-9, '_', '-' and '.'")
+	}
+	return v
+}
+
+var namespace = regexp.MustCompile(`^[A-Za-z0-9._/#:-]{1,250}$`)
+
+func (r *reader) namespace(name string) string {
+	v := r.text(name)
+	if !namespace.MatchString(v) || strings.HasPrefix(v, "AWS/") {
+		r.fault(name, "is not a CloudWatch namespace", "use 1 to 250 of a-z, A-Z, 0-9, '.', '_', '/', '#', ':' and '-', and do not begin with AWS/")
 	}
 	return v
 }

@@ -56,7 +56,7 @@ func TestDefaultsAreValid(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Config{
-		Gate: Gate{CoordinationTable: "vingate-coordination", ResultsTable: "vingate-results", Knobs: gate.Knobs{
+		Gate: Gate{CoordinationTable: "vingate-coordination", ResultsTable: "vingate-results", MetricsNamespace: "vingate", Knobs: gate.Knobs{
 			MaxInFlight: 4, RatePerSecond: 2, Burst: 10, MaxQueued: 24,
 			BulkheadInteractive: 8, BulkheadBatch: 2, BulkheadAnon: 16,
 			LeaseTTL: 15 * time.Second, SkewBound: 250 * time.Millisecond, StartGrace: 250 * time.Millisecond, Attempt: gate.Attempt,
@@ -124,6 +124,8 @@ func TestAFaultNamesVariableValueAndRemedy(t *testing.T) {
 		{"a deadline below the batch's wait", []string{requestDeadline, "20s"}, requestDeadline, []string{"MAX_WAIT_BATCH", "27s"}},
 		{"a deadline below the single wait", []string{maxWait, "20s"}, requestDeadline, []string{"whole of MAX_WAIT:", "32s"}},
 		{"a deadline that leaves no time for a call", []string{requestDeadline, "3s", upstreamTimeout, "1s", maxWait, "0s", maxWaitBatch, "0s"}, requestDeadline, []string{"no time for a call", "4s", "lower UPSTREAM_TIMEOUT"}},
+		{"a namespace that is AWS's own", []string{metricsNamespace, "AWS/Lambda"}, metricsNamespace, []string{`"AWS/Lambda"`, "do not begin with AWS/"}},
+		{"a namespace with a blank", []string{metricsNamespace, "my gate"}, metricsNamespace, []string{"is not a CloudWatch namespace"}},
 		{"a relative URL", []string{upstreamURL, "/api/vehicles"}, upstreamURL, []string{"absolute URL", "such as https://"}},
 		{"a URL of another scheme", []string{upstreamURL, "ftp://example.org/api"}, upstreamURL, []string{"https:// or http://"}},
 		{"a host without scheme", []string{upstreamURL, "vpic.nhtsa.dot.gov/api"}, upstreamURL, []string{"https:// or http://"}},
@@ -312,7 +314,7 @@ func TestProperty_WhatIsAcceptedTheClientTakes(t *testing.T) {
 }
 
 func show(c Config) string {
-	return strings.Join([]string{strconv.Quote(string(c.TenantHashKey)), c.UpstreamURL, c.UpstreamContact, c.CoordinationTable, c.ResultsTable, c.Knobs.Pack(),
+	return strings.Join([]string{strconv.Quote(string(c.TenantHashKey)), c.UpstreamURL, c.UpstreamContact, c.CoordinationTable, c.ResultsTable, c.MetricsNamespace, c.Knobs.Pack(),
 		c.UpstreamTimeout.String(), c.MaxWait.String(), c.MaxWaitBatch.String(), c.BulkheadWait.String(), c.RequestDeadline.String(),
 		c.CacheTTL.String(), c.CacheSoftTTL.String(), c.NegativeTTL.String(), strconv.Itoa(c.BatchTokenCost),
 		strconv.FormatFloat(c.Tenant.PerSecond, 'g', -1, 64), strconv.Itoa(c.Tenant.Burst), strconv.FormatFloat(c.Anon.PerSecond, 'g', -1, 64), strconv.Itoa(c.Anon.Burst)}, " ")

@@ -16,6 +16,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"vingate/internal/edge"
+	"vingate/internal/keeper"
 )
 
 // strict decodes one JSON value and nothing else into v: a field that the type does not know is an error.
@@ -72,23 +73,21 @@ func requestFaults(text string) []string {
 	return faults
 }
 
-// scheduled are the constant inputs of the template's schedules.
-func (t template) scheduled() []string {
+// scheduled are the constant inputs that the template's schedules send to a function.
+func (t template) scheduled(function string) []string {
 	var inputs []string
-	for _, f := range t.resources(serverlessFunction) {
-		all, _ := at(f, "Properties", "Events").(object)
-		for _, e := range all {
-			if text(e, "Type") == "ScheduleV2" {
-				inputs = append(inputs, text(e, "Properties", "Input"))
-			}
+	all, _ := at(t.resources(serverlessFunction)[function], "Properties", "Events").(object)
+	for _, e := range all {
+		if text(e, "Type") == "ScheduleV2" {
+			inputs = append(inputs, text(e, "Properties", "Input"))
 		}
 	}
 	return inputs
 }
 
-// warmUpFaults holds the sample of the scheduled event against the code, which knows it by its source, and against the
+// scheduleFaults holds the sample of a scheduled event against the code, which knows it by its source, and against the
 // template's schedules, which send the same value.
-func warmUpFaults(sample string, inputs []string) []string {
+func scheduleFaults(sample, source string, inputs []string) []string {
 	if len(inputs) == 0 {
 		return []string{"the template schedules nothing"}
 	}
@@ -99,8 +98,8 @@ func warmUpFaults(sample string, inputs []string) []string {
 		return []string{err.Error()}
 	}
 	var faults []string
-	if event.Source != edge.WarmupSource {
-		faults = append(faults, fmt.Sprintf("the code does not take %q for a warm-up", event.Source))
+	if event.Source != source {
+		faults = append(faults, fmt.Sprintf("the code knows %q, and not %q", source, event.Source))
 	}
 	for _, input := range inputs {
 		var a, b bytes.Buffer
@@ -157,7 +156,9 @@ func TestEveryEventDecodesIntoItsType(t *testing.T) {
 			case "env.json":
 				wantNone(t, overrideFaults(sample, tpl))
 			case "warm-up.json":
-				wantNone(t, warmUpFaults(sample, tpl.scheduled()))
+				wantNone(t, scheduleFaults(sample, edge.WarmupSource, tpl.scheduled("DecodeFunction")))
+			case "keeper.json":
+				wantNone(t, scheduleFaults(sample, keeper.Source, tpl.scheduled("KeeperFunction")))
 			default:
 				wantNone(t, requestFaults(sample))
 			}
@@ -191,12 +192,12 @@ func TestEventCheckCanFail(t *testing.T) {
 		})
 	}
 	const warm = `{"source":"vingate.warmup"}`
-	wantNone(t, warmUpFaults(warm, []string{warm}))
-	wantFinding(t, warmUpFaults(warm, []string{`{"source":"y"}`}), "the schedule sends")
-	wantFinding(t, warmUpFaults(`{"source":"y"}`, []string{`{"source":"y"}`}), `the code does not take "y"`)
-	wantFinding(t, warmUpFaults(`{"detail":{}}`, []string{`{"detail":{}}`}), "unknown field")
-	wantFinding(t, warmUpFaults(warm, nil), "schedules nothing")
-	wantFinding(t, warmUpFaults(warm, []string{`{`}), "JSON")
+	wantNone(t, scheduleFaults(warm, edge.WarmupSource, []string{warm}))
+	wantFinding(t, scheduleFaults(warm, edge.WarmupSource, []string{`{"source":"y"}`}), "the schedule sends")
+	wantFinding(t, scheduleFaults(`{"source":"y"}`, edge.WarmupSource, []string{`{"source":"y"}`}), `and not "y"`)
+	wantFinding(t, scheduleFaults(`{"detail":{}}`, "", []string{`{"detail":{}}`}), "unknown field")
+	wantFinding(t, scheduleFaults(warm, edge.WarmupSource, nil), "schedules nothing")
+	wantFinding(t, scheduleFaults(warm, edge.WarmupSource, []string{`{`}), "JSON")
 	tpl := mustParse(t, "Resources: {F: {Type: AWS::Serverless::Function, Properties: {Environment: {Variables: {A: 1}}}}}")
 	wantNone(t, overrideFaults(`{"F":{"A":"2"}}`, tpl))
 	wantFinding(t, overrideFaults(`{"F":{"B":"2"}}`, tpl), "B is not declared")

@@ -119,8 +119,11 @@ func (t template) declared(value any) (def string, from string) {
 		}
 		return "", text(t.root, "Resources", ref, "Type")
 	}
-	if sub := text(value, "Fn::Sub"); strings.HasPrefix(sub, "{{resolve:secretsmanager:") {
+	switch sub := text(value, "Fn::Sub"); {
+	case strings.HasPrefix(sub, "{{resolve:secretsmanager:"):
 		return "", "AWS::SecretsManager::Secret"
+	case strings.HasSuffix(sub, "/${AWS::StackName}"):
+		return strings.TrimSuffix(sub, "/${AWS::StackName}"), "AWS::StackName"
 	}
 	return "", "something unknown"
 }
@@ -149,6 +152,7 @@ func variableFaults(tpl template, id string, variables []config.Variable) []stri
 			if from != "AWS::DynamoDB::Table" {
 				fault("%s does not come from a table of the template", v.Name)
 			}
+		case from == "AWS::StackName" && def == v.Default: // one of its own for each stack
 		case from != "":
 			fault("%s comes from %s, want a parameter", v.Name, from)
 		case def != v.Default:
@@ -165,6 +169,7 @@ func variableFaults(tpl template, id string, variables []config.Variable) []stri
 
 func TestEveryVariableTheCodeReadsIsDeclaredWithTheSameDefaultAndNoOther(t *testing.T) {
 	wantNone(t, variableFaults(theTemplate(t), "DecodeFunction", config.Variables()))
+	wantNone(t, variableFaults(theTemplate(t), "KeeperFunction", config.GateVariables()))
 }
 
 func TestVariableCheckCanFail(t *testing.T) {
@@ -181,8 +186,9 @@ Resources:
           LIMIT: !Ref Limit
           THINGS_TABLE: !Ref Things
           KEY: !Sub "{{resolve:secretsmanager:${Key}}}"
+          SPACE: !Sub mine/${AWS::StackName}
 `
-	variables := []config.Variable{{Name: "LIMIT", Default: "4"}, {Name: "THINGS_TABLE", Default: "things"}, {Name: "KEY", Secret: true}}
+	variables := []config.Variable{{Name: "LIMIT", Default: "4"}, {Name: "SPACE", Default: "mine"}, {Name: "THINGS_TABLE", Default: "things"}, {Name: "KEY", Secret: true}}
 	wantNone(t, variableFaults(mustParse(t, good), "F", variables))
 	for name, c := range map[string]struct{ from, to, says string }{
 		"a variable left out":        {"          LIMIT: !Ref Limit\n", "", "LIMIT is read by the code and not declared"},
@@ -190,6 +196,7 @@ Resources:
 		"a table by name":            {"!Ref Things", "things", "THINGS_TABLE does not come from a table"},
 		"a secret in the template":   {`!Sub "{{resolve:secretsmanager:${Key}}}"`, "hush", "KEY is a secret"},
 		"a number from a resource":   {"!Ref Limit", "!Ref Things", "comes from AWS::DynamoDB::Table"},
+		"another namespace":          {"mine/", "yours/", "SPACE comes from AWS::StackName"},
 		"a variable nobody reads":    {"LIMIT: ", "LIMITS: 3\n          LIMIT: ", "LIMITS is declared and nothing reads it"},
 		"a variable of all, unknown": {"\nResources", "\nGlobals: {Function: {Environment: {Variables: {X: 1}}}}\nResources", "X is declared"},
 	} {
@@ -206,8 +213,10 @@ func parameterFaults(tpl template) []string {
 	fault := func(format string, a ...any) { faults = append(faults, fmt.Sprintf(format, a...)) }
 	parameters, _ := at(tpl.root, "Parameters").(object)
 	used := references(at(tpl.root, "Resources"))
-	for name := range references(at(tpl.root, "Globals")) {
-		used[name] = true
+	for _, section := range []string{"Globals", "Conditions"} {
+		for name := range references(at(tpl.root, section)) {
+			used[name] = true
+		}
 	}
 	for name, p := range parameters {
 		if text(p, "Description") == "" {
@@ -366,6 +375,9 @@ func TestTheTemplatesDefaultsAreAConfigurationTheCodeAccepts(t *testing.T) {
 	if _, err := config.Load(theTemplate(t).environment("DecodeFunction")); err != nil {
 		t.Error(err)
 	}
+	if _, err := config.LoadGate(theTemplate(t).environment("KeeperFunction")); err != nil {
+		t.Error(err)
+	}
 	// And the check can fail: one number that breaks the lease inequality.
 	broken := mustParse(t, strings.Replace(read(t, "template.yaml"), "Default: 10s", "Default: 15s", 1))
 	if _, err := config.Load(broken.environment("DecodeFunction")); err == nil || !strings.Contains(err.Error(), "UPSTREAM_TIMEOUT") {
@@ -383,6 +395,8 @@ func tableFaults(tpl template) []string {
 	for id, table := range tables {
 		for what, ok := range map[string]bool{
 			"be billed on demand":                     text(table, "Properties", "BillingMode") == "PAY_PER_REQUEST",
+			"have a ceiling for reads":                text(table, "Properties", "OnDemandThroughput", "MaxReadRequestUnits", "Ref") != "",
+			"have a ceiling for writes":               text(table, "Properties", "OnDemandThroughput", "MaxWriteRequestUnits", "Ref") != "",
 			"have the key pk alone":                   fmt.Sprint(at(table, "Properties", "KeySchema")) == "[map[AttributeName:pk KeyType:HASH]]",
 			"have a key of type S":                    fmt.Sprint(at(table, "Properties", "AttributeDefinitions")) == "[map[AttributeName:pk AttributeType:S]]",
 			"expire items by expires":                 fmt.Sprint(at(table, "Properties", "TimeToLiveSpecification")) == "map[AttributeName:expires Enabled:true]",
@@ -413,6 +427,7 @@ func TestTableCheckCanFail(t *testing.T) {
 	}
 	for _, c := range []struct{ from, to, says string }{
 		{"PAY_PER_REQUEST", "PROVISIONED", "on demand"},
+		{"MaxWriteRequestUnits: !Ref ResultsMaxWrites", "", "ceiling for writes"},
 		{"KeyType: HASH", "KeyType: RANGE", "key pk alone"},
 		{"AttributeType: S", "AttributeType: N", "type S"},
 		{"expires", "expiry", "expires"},
@@ -428,7 +443,7 @@ func TestTableCheckCanFail(t *testing.T) {
 	}
 }
 
-// grantFaults: a role names each call and each thing. Only X-Ray knows no narrower resource than all.
+// grantFaults: a role names each call and each thing. Only X-Ray and the network interfaces of a VPC know no narrower resource than all.
 func grantFaults(tpl template) []string {
 	var faults []string
 	roles := tpl.resources("AWS::IAM::Role")
@@ -446,11 +461,14 @@ func grantFaults(tpl template) []string {
 		for _, p := range policies {
 			statements, _ := at(p, "PolicyDocument", "Statement").([]any)
 			for _, s := range statements {
+				if branches, conditional := at(s, "Fn::If").([]any); conditional && len(branches) == 3 {
+					s = branches[1]
+				}
 				actions, _ := at(s, "Action").([]any)
 				tracing := true
 				for _, a := range actions {
 					action := fmt.Sprint(a)
-					tracing = tracing && strings.HasPrefix(action, "xray:")
+					tracing = tracing && (strings.HasPrefix(action, "xray:") || strings.HasPrefix(action, "ec2:"))
 					if strings.Contains(action, "*") {
 						faults = append(faults, fmt.Sprintf("%s may do %s", id, action))
 					}
@@ -475,9 +493,10 @@ func TestGrantCheckCanFail(t *testing.T) {
 	whole := read(t, "template.yaml")
 	for _, c := range []struct{ from, to, says string }{
 		{"[dynamodb:GetItem, dynamodb:PutItem]", "['dynamodb:*']", "may do dynamodb:*"},
+		{"- ec2:DescribeSubnets", "- s3:GetObject", "with everything"},
 		{"[dynamodb:GetItem, dynamodb:PutItem]", "dynamodb:GetItem", "without a list"},
 		{"Resource: !GetAtt ResultsTable.Arn", `Resource: "*"`, "with everything"},
-		{"Role: !GetAtt DecodeRole.Arn", "Policies: [AWSLambdaBasicExecutionRole]", "no role of its own"},
+		{"Role: !GetAtt KeeperRole.Arn", "Policies: [AWSLambdaBasicExecutionRole]", "no role of its own"},
 	} {
 		if !strings.Contains(whole, c.from) {
 			t.Fatalf("the template no longer holds %q", c.from)

@@ -75,15 +75,3 @@ func randomHex(bytes int) string {
 	_, _ = rand.Read(b) // never fails
 	return hex.EncodeToString(b)
 }
-
-// Differences lists where the environment's knobs are not those of the gate, which are what counts.
-func Differences(k gate.Knobs, v gate.View) []string {
-	var out []string
-	held := v.Knobs.Named()
-	for i, asked := range k.Named() {
-		if asked.Value != held[i].Value {
-			out = append(out, fmt.Sprintf("%s is %s in the gate, %s in the environment", asked.Knob, held[i].Value, asked.Value))
-		}
-	}
-	return out
-}

@@ -46,7 +46,7 @@ func (s *Stack) Banner(w io.Writer, o Options) {
 		line("store", "dynoxide at %s, in memory", s.StoreURL)
 	}
 	line("budget", "%s", budget(s.Gate))
-	if d := Differences(s.Config.Knobs, s.Gate); !s.NewGate && len(d) > 0 {
+	if d := s.Config.Knobs.Differences(s.Gate.Knobs); !s.NewGate && len(d) > 0 {
 		line("", "made earlier, and its numbers count: %s", strings.Join(d, "; "))
 		if o.StoreURL == "" {
 			line("", "to begin anew with the environment's: stop, rm %s*, start", o.DBPath)
@@ -73,7 +73,7 @@ func (p Provisioned) Write(w io.Writer, g config.Gate) {
 		return
 	}
 	_, _ = fmt.Fprintf(w, "%s and %s are there; the gate is as it was: %s\n", g.CoordinationTable, g.ResultsTable, budget(p.View))
-	for _, d := range Differences(g.Knobs, p.View) {
+	for _, d := range g.Knobs.Differences(p.View.Knobs) {
 		_, _ = fmt.Fprintf(w, "note: %s; the gate's number counts\n", d)
 	}
 }

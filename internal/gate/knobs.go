@@ -225,3 +225,15 @@ func UnpackKnobs(s string) (Knobs, error) {
 	}
 	return k, nil
 }
+
+// Differences lists where these knobs, an environment's, are not the ones in force in a gate, which are what counts.
+func (k Knobs) Differences(inForce Knobs) []string {
+	var out []string
+	held := inForce.Named()
+	for i, asked := range k.Named() {
+		if asked.Value != held[i].Value {
+			out = append(out, fmt.Sprintf("%s is %s in the gate, %s in the environment", asked.Knob, held[i].Value, asked.Value))
+		}
+	}
+	return out
+}
