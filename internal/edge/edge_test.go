@@ -49,13 +49,13 @@ func TestTheAnswerHasItsKeysInOrder(t *testing.T) {
 			case string:
 				if depth == 1 {
 					keys = append(keys, v)
-					if !strings.Contains("codes messages fields provenance", v) {
+					if !strings.Contains("codes messages remarks possibleValues fields numbers provenance", v) {
 						_, _ = d.Token() // its value
 					}
 				}
 			}
 		}
-		want := "vin submitted modelYear make model outcome summary codes messages suggestedVin fields provenance"
+		want := "vin submitted modelYear make model outcome summary sentence codes messages remarks suggestedVin possibleValues fields numbers provenance"
 		if got := strings.Join(keys, " "); got != want {
 			t.Errorf("keys %s\nwant %s", got, want)
 		}

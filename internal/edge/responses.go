@@ -122,19 +122,23 @@ func (h *Handler) refusal(r *request, refused *decode.Refusal) *response {
 
 // answer is a decode as the API gives it.
 type answer struct {
-	VIN          string            `json:"vin"`
-	Submitted    string            `json:"submitted"`
-	ModelYear    *int              `json:"modelYear"`
-	Make         *string           `json:"make"`
-	Model        *string           `json:"model"`
-	Outcome      string            `json:"outcome"`
-	Summary      string            `json:"summary"`
-	Codes        []int             `json:"codes"`
-	Messages     []string          `json:"messages"`
-	SuggestedVIN *string           `json:"suggestedVin"`
-	Fields       map[string]string `json:"fields"`
-	Provenance   provenance        `json:"provenance"`
-	Advice       []advice          `json:"advice,omitempty"`
+	VIN          string              `json:"vin"`
+	Submitted    string              `json:"submitted"`
+	ModelYear    *int                `json:"modelYear"`
+	Make         *string             `json:"make"`
+	Model        *string             `json:"model"`
+	Outcome      string              `json:"outcome"`
+	Summary      string              `json:"summary"`
+	Sentence     string              `json:"sentence"`
+	Codes        []int               `json:"codes"`
+	Messages     []string            `json:"messages"`
+	Remarks      []string            `json:"remarks"`
+	SuggestedVIN *string             `json:"suggestedVin"`
+	Possible     []possible          `json:"possibleValues"`
+	Fields       map[string]string   `json:"fields"`
+	Numbers      map[string]*float64 `json:"numbers"`
+	Provenance   provenance          `json:"provenance"`
+	Advice       []advice            `json:"advice,omitempty"`
 }
 
 type provenance struct {
@@ -145,6 +149,12 @@ type provenance struct {
 	WaitedMs   int64  `json:"waitedMs"`
 	UpstreamMs int64  `json:"upstreamMs"`
 	Shared     bool   `json:"shared"`
+}
+
+// possible is what NHTSA would accept at a position it takes for wrong.
+type possible struct {
+	Position   int    `json:"position"`
+	Characters string `json:"characters"`
 }
 
 // advice is what is odd about the VIN itself. It never decides anything.
@@ -160,19 +170,18 @@ func answerOf(d decode.Result) answer {
 	a := answer{
 		VIN: d.VIN.Value, Submitted: d.VIN.Submitted,
 		ModelYear: orNull(d.ModelYear()), Make: orNull(d.Make()), Model: orNull(d.Model()),
-		Outcome: string(d.Outcome()), Summary: summary(d),
-		Codes: d.Codes(), Messages: d.Messages(), SuggestedVIN: orNull(d.SuggestedVIN()),
-		Fields: map[string]string{},
+		Outcome: string(d.Outcome()), Summary: d.Summary(), Sentence: d.Sentence(),
+		Codes: d.Codes(), Messages: d.Messages(), Remarks: d.Remarks(), SuggestedVIN: orNull(d.SuggestedVIN()), Possible: []possible{},
+		Fields: d.Fields(), Numbers: d.Numbers(),
 		Provenance: provenance{
 			Source: string(d.Source), FetchedAt: d.FetchedAt.UTC().Format("2006-01-02T15:04:05.000Z"), AgeSeconds: age, Stale: age > fresh,
 			WaitedMs: d.Waited.Milliseconds(), UpstreamMs: d.Upstream.Milliseconds(), Shared: d.Shared,
 		},
 		Advice: adviceOf(d.VIN),
 	}
-	for name, text := range d.Fields() {
-		if text != "" {
-			a.Fields[name] = text
-		}
+	maps.DeleteFunc(a.Fields, func(_, text string) bool { return text == "" })
+	for _, p := range d.PossibleValues() {
+		a.Possible = append(a.Possible, possible(p))
 	}
 	return a
 }
@@ -204,20 +213,6 @@ func orNull[T comparable](v T) *T {
 		return nil
 	}
 	return &v
-}
-
-// summary is year, make and model as NHTSA has them, "" when it has none.
-func summary(d decode.Result) string {
-	var parts []string
-	if year := d.ModelYear(); year != 0 {
-		parts = append(parts, strconv.Itoa(year))
-	}
-	for _, s := range []string{d.Make(), d.Model()} {
-		if s != "" {
-			parts = append(parts, s)
-		}
-	}
-	return strings.Join(parts, " ")
 }
 
 func adviceOf(v vin.VIN) []advice {

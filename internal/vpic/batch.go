@@ -34,10 +34,13 @@ func (c *Client) DecodeBatch(ctx context.Context, qs []Query) (BatchAnswer, erro
 	return BatchAnswer{Items: items, Message: message, Quota: r.quota, FetchedAt: r.at, Took: r.took}, nil
 }
 
-// Answer is the item's row as the answer of a single call: NHTSA's own row and Message, in the envelope such a call has. Only for
-// an item without an error.
+// Answer is the item's row as the answer of a single call: NHTSA's own row and Message, in the envelope such a call has. There is
+// none for an item with an error.
 func (b BatchAnswer) Answer(i int) Answer {
 	item := b.Items[i]
+	if item.Err != nil {
+		return Answer{}
+	}
 	message, _ := json.Marshal(b.Message) // a string
 	criteria, _ := json.Marshal("VIN(s): " + item.query.VIN)
 	var body bytes.Buffer

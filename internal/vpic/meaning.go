@@ -39,6 +39,20 @@ func (d Decoding) Model() string { return name(d.fields["Model"]) }
 // ModelYear is 0 when absent or not a year.
 func (d Decoding) ModelYear() int { return year(d.fields["ModelYear"]) }
 
+// Summary is year, make and model as NHTSA has them, "" when it has none.
+func (d Decoding) Summary() string {
+	var parts []string
+	if y := d.ModelYear(); y != 0 {
+		parts = append(parts, strconv.Itoa(y))
+	}
+	for _, s := range []string{d.Make(), d.Model()} {
+		if s != "" {
+			parts = append(parts, s)
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
 // Read makes the answer to q of a live or kept envelope; err is a *Error of kind BadResponse. When it was fetched is the
 // caller's to add.
 func Read(body []byte, q Query) (Answer, error) {

@@ -74,11 +74,11 @@ func (d Decoding) Groups() []ValueGroup {
 	return list
 }
 
-// Numbers gives every numeric field by NHTSA's key: its number, or nil.
+// Numbers gives the numeric fields in which NHTSA sent something, by its keys: the number, or nil where it is none.
 func (d Decoding) Numbers() map[string]*float64 {
 	m := make(map[string]*float64)
-	for key, f := range fields {
-		if f.Numeric {
+	for key, text := range d.fields {
+		if fields[key].Numeric && strings.TrimSpace(text) != "" {
 			m[key] = d.Value(key).Number
 		}
 	}
