@@ -90,7 +90,12 @@ func (s *Service) DecodeBatch(ctx context.Context, req BatchRequest) ([]Item, er
 	}
 
 	// 1. vin
-	vins, questions := s.questions(req.Questions, items, began)
+	var vins []vin.VIN
+	var questions []*asked
+	_ = s.Trace(ctx, "vin", func(context.Context) error {
+		vins, questions = s.questions(req.Questions, items, began)
+		return nil
+	})
 	answer := func(q *asked, r Result) {
 		r.Stored, r.Age = q.answer, q.answer.Age(s.Now())
 		for _, i := range q.places {

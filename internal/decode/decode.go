@@ -59,7 +59,27 @@ type Results interface {
 // Trace runs a step under its name in the request's trace.
 type Trace func(ctx context.Context, name string, step func(context.Context) error) error
 
-// Config of a service. Trace, Log and Now may be nil.
+// Observer is told of the two waits of a request, each from inside of its step of the trace.
+type Observer interface {
+	// Gate: what came of asking the shared budget, GateGranted or the cause of the refusal, and the time until then.
+	Gate(ctx context.Context, outcome string, waited time.Duration)
+	// Upstream: what came of a call to NHTSA, UpstreamAnswered or the code it led to, and the time it took.
+	Upstream(ctx context.Context, outcome string, took time.Duration)
+}
+
+// Outcomes that are none of a refusal's.
+const (
+	GateGranted      = "granted"
+	GateUnreadable   = "unreadable"
+	UpstreamAnswered = "answered"
+)
+
+type nobody struct{}
+
+func (nobody) Gate(context.Context, string, time.Duration)     {}
+func (nobody) Upstream(context.Context, string, time.Duration) {}
+
+// Config of a service. Trace, Observe, Log and Now may be nil.
 type Config struct {
 	Gate     Gate
 	Tenants  Tenants
@@ -74,9 +94,10 @@ type Config struct {
 	BatchTokenCost  int           // tokens for every ten VINs begun in a batch; 0 means 1
 	AfterCall       time.Duration // kept free after a call: at least what the release and then the store, or a look at the gate, take
 
-	Trace Trace
-	Log   *slog.Logger
-	Now   func() time.Time
+	Trace   Trace
+	Observe Observer
+	Log     *slog.Logger
+	Now     func() time.Time
 }
 
 // Service decodes. It is safe for use by many goroutines.
@@ -89,6 +110,9 @@ type Service struct {
 func New(cfg Config) *Service {
 	if cfg.Trace == nil {
 		cfg.Trace = func(ctx context.Context, _ string, step func(context.Context) error) error { return step(ctx) }
+	}
+	if cfg.Observe == nil {
+		cfg.Observe = nobody{}
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -207,7 +231,8 @@ func (s *Service) Decode(ctx context.Context, req Request) (Result, error) {
 	defer cancel()
 
 	// 1. vin: what cannot be one is refused here and spends nothing.
-	v, err := vin.Parse(req.VIN)
+	var v vin.VIN
+	err := s.Trace(ctx, "vin", func(context.Context) (err error) { v, err = vin.Parse(req.VIN); return err })
 	if err != nil {
 		return refused(vinInvalid(err))
 	}
@@ -231,7 +256,7 @@ func (s *Service) Decode(ctx context.Context, req Request) (Result, error) {
 		joined := s.Now()
 		// 3. single-flight. The stored answer is looked up inside, so that a request that arrives between another's call and
 		// its store cannot start a second call.
-		flight, shared, err := s.flights.Do(ctx, results.Key(query), deadline, func(ctx context.Context, tell func(landing)) landing {
+		flight, shared, err := s.join(ctx, results.Key(query), deadline, func(ctx context.Context, tell func(landing)) landing {
 			// 2. results. Trouble with the table is no reason to refuse: the decode goes on without it.
 			if answer, ok, _ := s.lookUp(ctx, query); ok {
 				return landing{answer: answer, source: FromCache}
@@ -306,10 +331,19 @@ func (s *Service) Decode(ctx context.Context, req Request) (Result, error) {
 	}
 }
 
+// join is Flights.Do under its step of the trace.
+func (s *Service) join(ctx context.Context, key string, deadline time.Time, fly func(context.Context, func(landing)) landing) (flight landing, shared bool, err error) {
+	err = s.Trace(ctx, "flight", func(ctx context.Context) (err error) {
+		flight, shared, err = s.flights.Do(ctx, key, deadline, fly)
+		return err
+	})
+	return flight, shared, err
+}
+
 // lookUp finds a stored answer. The error is about the table: nobody knows whether there is one. An item that cannot be used
 // counts as absent.
 func (s *Service) lookUp(ctx context.Context, q vpic.Query) (answer results.Stored, ok bool, err error) {
-	err = s.Trace(ctx, "results", func(ctx context.Context) (err error) {
+	err = s.Trace(ctx, "cache", func(ctx context.Context) (err error) {
 		answer, ok, err = s.Results.Get(ctx, q)
 		if err != nil {
 			s.Log.WarnContext(ctx, "stored answer not available", "vin", vin.Descriptor(q.VIN), "error", err.Error())
@@ -420,17 +454,22 @@ func (s *Service) acquire(ctx context.Context, c claim, deadline time.Time) (lea
 	defer cancel()
 	room := max(0, latest.Sub(s.Now())-gateAttempts)
 	_ = s.Trace(ctx, "gate", func(ctx context.Context) error {
+		asked := s.Now()
 		granted, denied, err := s.Gate.Acquire(ctx, gate.Request{Key: c.key(), Ceiling: c.caller.Plan.Ceiling(c.route), Cost: c.cost,
 			Tenant: c.caller.ID, Weight: c.caller.Plan.Weight,
 			Patience: min(c.wait, room), BulkheadWait: min(s.BulkheadWait, room)})
+		became := GateGranted
+		defer func() { s.Observe.Gate(ctx, became, s.Now().Sub(asked)) }()
 		switch {
 		case err != nil:
+			became = GateUnreadable
 			s.Log.ErrorContext(ctx, "the shared budget is not available", "error", err.Error())
 			refusal, of = NewCoordinationDown(), onEveryone
 			if ctx.Err() != nil {
 				of = onRequest // with more time it might have been read
 			}
 		case denied != nil:
+			became = string(denied.Cause)
 			refusal, of = fromGate(denied, c.key()), about(denied)
 		default:
 			lease = granted
@@ -465,8 +504,14 @@ func (s *Service) callUnder(ctx context.Context, lease *gate.Lease, deadline tim
 		defer cancel()
 		var quota vpic.Quota
 		var took time.Duration
-		err = s.Trace(ctx, "nhtsa", func(ctx context.Context) (err error) {
+		err = s.Trace(ctx, "upstream", func(ctx context.Context) (err error) {
+			began := s.Now()
 			quota, took, err = call(ctx)
+			became := UpstreamAnswered
+			if err != nil {
+				became = string(fromUpstream(err).Code)
+			}
+			s.Observe.Upstream(ctx, became, s.Now().Sub(began))
 			return err
 		})
 		outcome, err = outcomeOf(quota, took, err, left < s.UpstreamTimeout)
