@@ -13,6 +13,7 @@ import (
 	"vingate/internal/decode"
 	"vingate/internal/gate"
 	"vingate/internal/vin"
+	"vingate/internal/vpic"
 )
 
 // response is an HTTP response before it becomes API Gateway's JSON.
@@ -122,23 +123,33 @@ func (h *Handler) refusal(r *request, refused *decode.Refusal) *response {
 
 // answer is a decode as the API gives it.
 type answer struct {
-	VIN          string              `json:"vin"`
-	Submitted    string              `json:"submitted"`
-	ModelYear    *int                `json:"modelYear"`
-	Make         *string             `json:"make"`
-	Model        *string             `json:"model"`
-	Outcome      string              `json:"outcome"`
-	Summary      string              `json:"summary"`
-	Sentence     string              `json:"sentence"`
-	Codes        []int               `json:"codes"`
-	Messages     []string            `json:"messages"`
-	Remarks      []string            `json:"remarks"`
-	SuggestedVIN *string             `json:"suggestedVin"`
-	Possible     []possible          `json:"possibleValues"`
-	Fields       map[string]string   `json:"fields"`
-	Numbers      map[string]*float64 `json:"numbers"`
-	Provenance   provenance          `json:"provenance"`
-	Advice       []advice            `json:"advice,omitempty"`
+	VIN, Submitted string
+	Decoding       vpic.Decoding
+	Provenance     provenance
+	Advice         []advice
+}
+
+// MarshalJSON writes one flat object. The part about the vehicle is package vpic's.
+func (a answer) MarshalJSON() ([]byte, error) {
+	before := encodeJSON(struct {
+		VIN       string `json:"vin"`
+		Submitted string `json:"submitted"`
+	}{a.VIN, a.Submitted})
+	after := encodeJSON(struct {
+		Provenance provenance `json:"provenance"`
+		Advice     []advice   `json:"advice,omitempty"`
+	}{a.Provenance, a.Advice})
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, part := range [][]byte{before, a.Decoding.JSON(), after} {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		part = bytes.TrimSpace(part)
+		b.Write(part[1 : len(part)-1])
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
 }
 
 type provenance struct {
@@ -151,12 +162,6 @@ type provenance struct {
 	Shared     bool   `json:"shared"`
 }
 
-// possible is what NHTSA would accept at a position it takes for wrong.
-type possible struct {
-	Position   int    `json:"position"`
-	Characters string `json:"characters"`
-}
-
 // advice is what is odd about the VIN itself. It never decides anything.
 type advice struct {
 	Code     string `json:"code"`
@@ -167,23 +172,14 @@ type advice struct {
 // answerOf is a decode as the API gives it.
 func answerOf(d decode.Result) answer {
 	age, fresh := lifeOf(d)
-	a := answer{
-		VIN: d.VIN.Value, Submitted: d.VIN.Submitted,
-		ModelYear: orNull(d.ModelYear()), Make: orNull(d.Make()), Model: orNull(d.Model()),
-		Outcome: string(d.Outcome()), Summary: d.Summary(), Sentence: d.Sentence(),
-		Codes: d.Codes(), Messages: d.Messages(), Remarks: d.Remarks(), SuggestedVIN: orNull(d.SuggestedVIN()), Possible: []possible{},
-		Fields: d.Fields(), Numbers: d.Numbers(),
+	return answer{
+		VIN: d.VIN.Value, Submitted: d.VIN.Submitted, Decoding: d.Decoding(),
 		Provenance: provenance{
 			Source: string(d.Source), FetchedAt: d.FetchedAt.UTC().Format("2006-01-02T15:04:05.000Z"), AgeSeconds: age, Stale: age > fresh,
 			WaitedMs: d.Waited.Milliseconds(), UpstreamMs: d.Upstream.Milliseconds(), Shared: d.Shared,
 		},
 		Advice: adviceOf(d.VIN),
 	}
-	maps.DeleteFunc(a.Fields, func(_, text string) bool { return text == "" })
-	for _, p := range d.PossibleValues() {
-		a.Possible = append(a.Possible, possible(p))
-	}
-	return a
 }
 
 // lifeOf is a decode's age, and the age to which it is fresh, in seconds.
@@ -200,19 +196,10 @@ func (h *Handler) decoded(r *request, d decode.Result) *response {
 	res.header["Cache-Status"] = cacheStatus(d, fresh-age)
 	res.header["Server-Timing"] = fmt.Sprintf("wait;dur=%d, upstream;dur=%d", a.Provenance.WaitedMs, a.Provenance.UpstreamMs)
 	res.log = []slog.Attr{
-		slog.String("vin", d.VIN.Descriptor()), slog.String("outcome", a.Outcome), slog.String("source", a.Provenance.Source),
+		slog.String("vin", d.VIN.Descriptor()), slog.String("outcome", string(d.Outcome())), slog.String("source", a.Provenance.Source),
 		slog.Int64("waitedMs", a.Provenance.WaitedMs), slog.Int64("upstreamMs", a.Provenance.UpstreamMs), slog.Bool("shared", d.Shared),
 	}
 	return res
-}
-
-// orNull is nil, null in JSON, for what is absent.
-func orNull[T comparable](v T) *T {
-	var absent T
-	if v == absent {
-		return nil
-	}
-	return &v
 }
 
 func adviceOf(v vin.VIN) []advice {

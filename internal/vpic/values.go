@@ -16,12 +16,31 @@ const (
 	Reported      State = "reported"
 )
 
-// Value is one field of an answer for show.
+// Value is one field of an answer for show. Like a Decoding, nobody else can make one that says anything.
 type Value struct {
-	Field
-	State  State
-	Text   string   // trimmed, "" unless reported
-	Number *float64 // of a numeric field, in the label's unit; nil when it is not reported or no number
+	field Field
+	state State
+	text  string
+}
+
+// Field is what the value is of.
+func (v Value) Field() Field { return v.field }
+
+// State tells what stands in the field, "" where there is no value.
+func (v Value) State() State { return v.state }
+
+// Text is trimmed, and "" unless reported.
+func (v Value) Text() string { return v.text }
+
+// Number is that of a numeric field, in the label's unit, nil when it is not reported or no number.
+//
+// A numeric field whose text is no number (NHTSA has "TBD" cylinders) is reported, in NHTSA's word, and has no
+// number. No number is ever read out of a text that holds more than one.
+func (v Value) Number() *float64 {
+	if v.state != Reported || !v.field.Numeric {
+		return nil
+	}
+	return number(v.field.Name, v.text)
 }
 
 // ValueGroup is one of the groups with the values of an answer.
@@ -31,21 +50,15 @@ type ValueGroup struct {
 }
 
 // Value gives a field by NHTSA's key.
-//
-// A numeric field whose text is no number (NHTSA has "TBD" cylinders) is reported, in NHTSA's word, and has no
-// number. No number is ever read out of a text that holds more than one.
 func (d Decoding) Value(key string) Value {
-	v := Value{Field: FieldOf(key), State: Absent}
 	switch text := strings.TrimSpace(d.fields[key]); {
 	case isNotApplicable(text):
-		v.State = NotApplicable
-	case text != "" && !isNotReported(text):
-		v.State, v.Text = Reported, text
+		return Value{FieldOf(key), NotApplicable, ""}
+	case text == "" || isNotReported(text):
+		return Value{FieldOf(key), Absent, ""}
+	default:
+		return Value{FieldOf(key), Reported, text}
 	}
-	if v.State == Reported && v.Numeric {
-		v.Number = number(key, v.Text)
-	}
-	return v
 }
 
 // Groups gives every value of the answer in NHTSA's groups, absent ones included, and behind them those of keys that are not
@@ -79,7 +92,7 @@ func (d Decoding) Numbers() map[string]*float64 {
 	m := make(map[string]*float64)
 	for key, text := range d.fields {
 		if fields[key].Numeric && strings.TrimSpace(text) != "" {
-			m[key] = d.Value(key).Number
+			m[key] = d.Value(key).Number()
 		}
 	}
 	return m

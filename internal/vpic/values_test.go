@@ -60,10 +60,10 @@ func TestAbsentNotApplicableAndReportedAreToldApart(t *testing.T) {
 	} {
 		d := mustRead(t, envelope(flat(accord, row{c.key: c.in})), accord)
 		v := d.Value(c.key)
-		if v.Field != FieldOf(c.key) || v.State != c.state || v.Text != c.text || !sameNumber(v.Number, c.number) {
-			t.Errorf("%s: %s %q %s, want %s %q %s", c.name, v.State, v.Text, shown(v.Number), c.state, c.text, shown(c.number))
+		if v.Field() != FieldOf(c.key) || v.State() != c.state || v.Text() != c.text || !sameNumber(v.Number(), c.number) {
+			t.Errorf("%s: %s %q %s, want %s %q %s", c.name, v.State(), v.Text(), shown(v.Number()), c.state, c.text, shown(c.number))
 		}
-		if v.Numeric && c.state != Absent && !sameNumber(d.Numbers()[c.key], c.number) {
+		if v.Field().Numeric && c.state != Absent && !sameNumber(d.Numbers()[c.key], c.number) {
 			t.Errorf("%s: among the numbers it is %s", c.name, shown(d.Numbers()[c.key]))
 		}
 	}
@@ -96,9 +96,9 @@ func TestEveryKeyOfAnAnswerIsInOneOfItsGroups(t *testing.T) {
 	list := d.Groups()
 	for _, g := range list {
 		for _, v := range g.Values {
-			seen[v.Name]++
-			if v.Group != g.Name {
-				t.Errorf("%s of %q is in %q", v.Name, v.Group, g.Name)
+			seen[v.Field().Name]++
+			if v.Field().Group != g.Name {
+				t.Errorf("%s of %q is in %q", v.Field().Name, v.Field().Group, g.Name)
 			}
 		}
 	}
@@ -108,11 +108,11 @@ func TestEveryKeyOfAnAnswerIsInOneOfItsGroups(t *testing.T) {
 		}
 	}
 	other := list[len(list)-1]
-	if len(seen) != 156 || other.Name != GroupOther || len(other.Values) != 2 || other.Values[0].Name != "AlsoNew" || other.Values[1].Text != "kept" {
+	if len(seen) != 156 || other.Name != GroupOther || len(other.Values) != 2 || other.Values[0].Field().Name != "AlsoNew" || other.Values[1].Text() != "kept" {
 		t.Errorf("%d fields, the others are %+v", len(seen), other)
 	}
 	plain := mustRead(t, envelope(flat(accord, nil)), accord).Groups()
-	if len(plain) != len(groups) || plain[0].Values[0].Text != "2003" || (Decoding{}).Groups() != nil {
+	if len(plain) != len(groups) || plain[0].Values[0].Text() != "2003" || (Decoding{}).Groups() != nil {
 		t.Errorf("%d groups, begins with %+v", len(plain), plain[0].Values[0])
 	}
 }
@@ -138,11 +138,11 @@ func TestCapturedNumbers(t *testing.T) {
 			d := mustRead(t, mustJSON(map[string]any{"Results": []any{r}}), vin)
 			for key, text := range d.Fields() {
 				v := d.Value(key)
-				if s := strings.TrimSpace(text); (v.State == Absent) != (s == "") || (v.State == Reported) != (v.Text == s && s != "") {
-					t.Errorf("%s: %s is %q, read as %s %q", filepath.Base(file), key, text, v.State, v.Text)
+				if s := strings.TrimSpace(text); (v.State() == Absent) != (s == "") || (v.State() == Reported) != (v.Text() == s && s != "") {
+					t.Errorf("%s: %s is %q, read as %s %q", filepath.Base(file), key, text, v.State(), v.Text())
 				}
-				if v.State == Reported && v.Numeric {
-					if numeric++; v.Number == nil {
+				if v.State() == Reported && v.Field().Numeric {
+					if numeric++; v.Number() == nil {
 						t.Errorf("%s: %s is %q, which is no number", filepath.Base(file), key, text)
 					}
 				}
