@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
@@ -27,13 +28,19 @@ import (
 var version = "dev"
 
 func main() {
-	ctx := context.Background()
+	ctx, steps := context.Background(), observe.NewSteps()
 	cfg, err := config.Load(os.Getenv)
 	exitOn(err)
-	log := observe.NewLogger(os.Stdout, os.Getenv("AWS_LAMBDA_LOG_LEVEL"), version)
+	steps.Done("configuration")
+	level := os.Getenv("AWS_LAMBDA_LOG_LEVEL")
+	log, metrics := observe.NewLogger(os.Stdout, level, version), observe.NewMetrics(os.Stdout, level, version, cfg.MetricsNamespace)
 	tracer := observe.NewTracer(os.Getenv, log)
+	steps.Done("observers")
 	store := ddb.RequestPath()
-	store.APIOptions = tracer.Instrument()
+	store.APIOptions = append(tracer.Instrument(), ddb.Consumption(func(ctx context.Context, writes, reads float64) {
+		observe.RecorderOf(ctx).Add(observe.WriteUnits, writes)
+		observe.RecorderOf(ctx).Add(observe.ReadUnits, reads)
+	}))
 	client, errClient := ddb.New(ctx, store)
 	upstream, errUpstream := vpic.New(vpic.Config{BaseURL: cfg.UpstreamURL, Timeout: cfg.UpstreamTimeout, Contact: cfg.UpstreamContact, Version: version})
 	// What lies in the coordination table is known to be down together.
@@ -45,6 +52,9 @@ func main() {
 	exitOn(errors.Join(errClient, errUpstream, errCallers))
 	budget := dynamo.New(dynamo.Config{
 		Client: coordination, Table: cfg.CoordinationTable, Name: "nhtsa", Now: time.Now, NewID: func() string { return rand.Text()[:6] },
+		Reclaimed: func(ctx context.Context, leases int) {
+			observe.RecorderOf(ctx).Add(observe.LeakedLeases, float64(leases))
+		},
 	})
 	service := decode.New(decode.Config{
 		Gate: budget, Tenants: accounts, Upstream: upstream,
@@ -52,15 +62,25 @@ func main() {
 			Lives: results.Lives{Hard: cfg.CacheTTL, Soft: cfg.CacheSoftTTL, Negative: cfg.NegativeTTL}}),
 		MaxWait: cfg.MaxWait, MaxWaitBatch: cfg.MaxWaitBatch, BatchTokenCost: cfg.BatchTokenCost,
 		BulkheadWait: cfg.BulkheadWait, UpstreamTimeout: cfg.UpstreamTimeout, RequestDeadline: cfg.RequestDeadline, AfterCall: config.AfterCall,
-		Trace: tracer.Subsegment, Log: log,
+		Trace: tracer.Subsegment, Observe: observe.Watch{Tracer: tracer}, Log: log,
 	})
+	steps.Done("clients")
 	// The first call to DynamoDB is the slow one: made here, it is not the first caller's. Without it the instance serves too.
 	prime, cancel := context.WithTimeout(ctx, time.Second)
 	if err := budget.Prime(prime); err != nil {
 		log.Warn("not primed", "error", err.Error())
 	}
+	started := observe.Line{Message: "initialised"}
+	if view, err := budget.View(prime); err == nil {
+		differ := cfg.Knobs.Differences(view.Knobs)
+		started.Measured = []observe.Measured{{Name: observe.KnobsDiffer, Values: []float64{float64(len(differ))}}}
+		started.Properties = append(started.Properties, slog.Any("knobsDiffer", differ))
+	}
 	cancel()
-	lambda.Start(edge.New(edge.Config{Decoder: service, Gate: budget, Callers: callers, Version: version, Log: log}))
+	steps.Done("store")
+	started.Properties = append(started.Properties, steps.Log())
+	metrics.Write(ctx, started)
+	lambda.Start(edge.New(edge.Config{Decoder: service, Gate: budget, Callers: callers, Version: version, Log: log, Metrics: metrics}))
 }
 
 // exitOn ends the initialisation with everything that is wrong.

@@ -42,6 +42,7 @@ func (h *Handler) batch(ctx context.Context, r *request) *response {
 	if all := refusedTogether(items); all != nil {
 		res := h.refusal(r, all)
 		res.log = append(res.log, slog.Int("vins", len(items)))
+		res.counts.refused(all.Code, len(items)-1) // one is counted already
 		return res
 	}
 	var out struct {
@@ -68,6 +69,14 @@ func (h *Handler) batch(ctx context.Context, r *request) *response {
 		res.header["Retry-After"] = strconv.FormatInt(int64(again/time.Second), 10)
 	}
 	res.log = batchLog(items, codes)
+	for _, item := range items {
+		if item.Refusal == nil {
+			res.counts.answered(item.Result)
+		}
+	}
+	for code, n := range codes {
+		res.counts.refused(code, n)
+	}
 	return res
 }
 

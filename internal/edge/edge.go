@@ -22,6 +22,7 @@ import (
 
 	"vingate/internal/decode"
 	"vingate/internal/gate"
+	"vingate/internal/observe"
 	"vingate/internal/tenant"
 )
 
@@ -44,13 +45,14 @@ type Callers interface {
 	Identify(ctx context.Context, apiKey, address string) (tenant.Caller, error)
 }
 
-// Config of a handler. Log and Now may be nil.
+// Config of a handler. Log, Metrics and Now may be nil. Without Metrics a request's line goes to Log.
 type Config struct {
 	Decoder Decoder
 	Gate    Gate
 	Callers Callers
 	Version string
 	Log     *slog.Logger
+	Metrics *observe.Metrics
 	Now     func() time.Time
 }
 
@@ -114,8 +116,9 @@ func (h *Handler) Invoke(ctx context.Context, payload []byte) (answer []byte, er
 		return h.refusal(&request{id: requestID(ctx, e)}, decode.NewEventUnsupported()).encode(false), nil
 	}
 	r := newRequest(ctx, e)
+	ctx, record := observe.Record(ctx)
 	res := h.serve(ctx, r)
-	h.logRequest(ctx, r, res, h.Now().Sub(began), cold)
+	h.logRequest(ctx, r, res, h.Now().Sub(began), cold, record)
 	return res.encode(r.method == "HEAD"), nil
 }
 
@@ -139,8 +142,8 @@ func (h *Handler) warmUp(ctx context.Context) ([]byte, error) {
 	return []byte(`{"warm":true}`), nil
 }
 
-// logRequest writes the one line of a request. Neither path nor query nor address stand in it.
-func (h *Handler) logRequest(ctx context.Context, r *request, res *response, took time.Duration, cold bool) {
+// logRequest writes the one line of a request, its metrics included. Neither path nor query nor address stand in it.
+func (h *Handler) logRequest(ctx context.Context, r *request, res *response, took time.Duration, cold bool, record *observe.Recorder) {
 	attrs := []slog.Attr{
 		slog.String("gatewayRequestId", r.id), slog.String("method", clip(r.method)), slog.String("route", r.route),
 		slog.Int("status", res.status), slog.Int64("durationMs", took.Milliseconds()),
@@ -149,13 +152,18 @@ func (h *Handler) logRequest(ctx context.Context, r *request, res *response, too
 		attrs = append(attrs, slog.Bool("coldStart", true))
 	}
 	if r.caller.ID != "" {
-		attrs = append(attrs, slog.String("tenant", r.caller.ID))
+		attrs = append(attrs, slog.String("tenant", r.caller.ID), slog.String("bulkhead", bulkhead(r)))
 	}
 	level := slog.LevelInfo
 	if res.status >= 500 {
 		level = slog.LevelWarn
 	}
-	h.Log.LogAttrs(ctx, level, "request", append(attrs, res.log...)...)
+	attrs = append(attrs, res.log...)
+	if h.Metrics == nil {
+		h.Log.LogAttrs(ctx, level, "request", attrs...)
+		return
+	}
+	h.measure(ctx, observe.Line{Level: level, Message: "request", Properties: attrs}, r, res, record)
 }
 
 // requestID is the gateway's id of the request, which its access log has too, else Lambda's.

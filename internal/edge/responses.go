@@ -22,6 +22,7 @@ type response struct {
 	header map[string]string
 	body   []byte
 	log    []slog.Attr
+	counts counts
 }
 
 // security stands on every response. There is nothing to load from a JSON document and nobody to frame it.
@@ -111,6 +112,7 @@ func (h *Handler) refusal(r *request, refused *decode.Refusal) *response {
 	if p.Status == 401 {
 		res.header["WWW-Authenticate"] = `ApiKey realm="vingate", header="X-Api-Key"`
 	}
+	res.counts.refused(refused.Code, 1)
 	res.log = []slog.Attr{slog.String("code", p.Code), slog.Int64("waitedMs", p.WaitedMs)}
 	if p.Scope != "" {
 		res.log = append(res.log, slog.String("scope", p.Scope))
@@ -195,6 +197,7 @@ func (h *Handler) decoded(r *request, d decode.Result) *response {
 	res.header["Age"] = strconv.FormatInt(age, 10)
 	res.header["Cache-Status"] = cacheStatus(d, fresh-age)
 	res.header["Server-Timing"] = fmt.Sprintf("wait;dur=%d, upstream;dur=%d", a.Provenance.WaitedMs, a.Provenance.UpstreamMs)
+	res.counts.answered(d)
 	res.log = []slog.Attr{
 		slog.String("vin", d.VIN.Descriptor()), slog.String("outcome", string(d.Outcome())), slog.String("source", a.Provenance.Source),
 		slog.Int64("waitedMs", a.Provenance.WaitedMs), slog.Int64("upstreamMs", a.Provenance.UpstreamMs), slog.Bool("shared", d.Shared),

@@ -30,13 +30,16 @@ type Client interface {
 	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
 }
 
-// Config of a store. All fields are required.
+// Config of a store. All fields are required but Reclaimed.
 type Config struct {
 	Client Client
 	Table  string
 	Name   string           // of the upstream budget; the item is gate#<Name>
 	Now    func() time.Time // wall clock of this instance
 	NewID  func() string    // 30 random bits or more in base64url or the like; an id is the flow and this
+
+	// Reclaimed, if not nil, is told how many dead leases an admission took along: their instances crashed, or could not release them.
+	Reclaimed func(ctx context.Context, leases int)
 }
 
 // Store is safe for concurrent use.
@@ -216,6 +219,7 @@ func (c *caller) enter() (*gate.Lease, *gate.Refusal, error) {
 		case err == nil && met == nil:
 			c.wentWell()
 			if admission != nil {
+				c.reclaimed(len(admission.Dead))
 				return after.Lease(c.r.ID, c.r.Key, now, admission.End), nil, nil
 			}
 			return nil, nil, nil
@@ -296,6 +300,7 @@ func (c *caller) wait() (*gate.Lease, *gate.Refusal, error) {
 		after, met, failed := c.update(ctx, claim(w))
 		switch {
 		case failed == nil && met == nil:
+			c.reclaimed(len(w.Dead))
 			return after.Lease(c.r.ID, c.r.Key, now, w.End), nil, nil
 		case failed == nil:
 			view = *met
@@ -338,6 +343,12 @@ func (c *caller) look(ctx context.Context, err error) (gate.State, error) {
 		return gate.State{}, err
 	}
 	return c.read(ctx, true)
+}
+
+func (c *caller) reclaimed(leases int) {
+	if leases > 0 && c.Reclaimed != nil {
+		c.Reclaimed(c.ctx, leases)
+	}
 }
 
 func (c *caller) stamp(end gate.Millis, now gate.Micros) {
