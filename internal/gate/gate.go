@@ -31,6 +31,10 @@ type Request struct {
 	// Shy, 0 to 1, is set by a store that met others at the last token or the last place in the line: how much of what is
 	// scarce to leave to them, 1 being half the bucket or a quarter of the line. Neither is lost: a token not taken stays in the bucket.
 	Shy float64
+
+	// Optional is for work that nobody needs now: it does not wait, and takes nothing that somebody else might miss: not the last free slot of
+	// several, and no token of the bucket's last half.
+	Optional bool
 }
 
 // Lease is a granted slot. A call under it starts at or before StartBy and is over before CallBy, both on this instance's wall clock.

@@ -628,3 +628,52 @@ func TestShynessOpensNothing(t *testing.T) {
 		}
 	})
 }
+
+// Optional work takes what nobody else would miss: it never waits, and leaves half of the bucket and a slot to others.
+func TestOptionalWorkLeavesSomethingToOthers(t *testing.T) {
+	k := testKnobs()
+	bucket := k.Bucket()
+	total, most := bucket.Tokens(0, int64(noon)), int(bucket.Tau/bucket.T/2)
+	optional := Request{ID: "optional", Key: alice, Optional: true, Patience: time.Minute}
+	for left := range total + 1 {
+		s := fresh(k)
+		s.TAT = noon + Micros(int64(total-left)*bucket.T)
+		w, ticket, refusal := s.Plan(noon, optional)
+		if admitted := w != nil; admitted != (left > most) || ticket != nil || !admitted && refusal.Cause != NoToken {
+			t.Errorf("%d tokens left of %d: %+v, %+v, %+v", left, total, w, ticket, refusal)
+		}
+	}
+	for limit := 1; limit <= 4; limit++ {
+		for taken := range limit + 1 {
+			s := fresh(k)
+			s.Limit = limit
+			for i := range taken {
+				s.Leases[fmt.Sprint("lease", i)] = noon.Millis() + 10_000
+			}
+			w, ticket, refusal := s.Plan(noon, optional)
+			want := limit-taken >= 2 || limit == 1 && taken == 0
+			if (w != nil) != want || ticket != nil || !want && refusal.Cause != NoSlot {
+				t.Errorf("%d of %d slots taken: %+v, %+v, %+v", taken, limit, w, ticket, refusal)
+			}
+		}
+	}
+	s := fresh(k)
+	s.queue("flowAx", Key{Interactive, "bob"})
+	if w, ticket, refusal := s.Plan(noon, optional); w != nil || ticket != nil || refusal.Cause != QueueFull {
+		t.Errorf("with somebody in the line: %+v, %+v, %+v", w, ticket, refusal)
+	}
+}
+
+// What may not be admitted may not be admitted as optional either.
+func TestOptionalOpensNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, now := arbitraryState(t)
+		r := arbitraryRequest(t)
+		plain, _, _ := s.Plan(now, r)
+		r.Optional = true
+		optional, ticket, _ := s.Plan(now, r)
+		if ticket != nil || optional != nil && !reflect.DeepEqual(plain, optional) {
+			t.Fatalf("plain %+v, optional %+v, ticket %+v", plain, optional, ticket)
+		}
+	})
+}

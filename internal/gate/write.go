@@ -215,6 +215,13 @@ func (w Free) Apply(s State) State {
 // a refusal. Exactly one of the three is given. The order of the checks is the order in which refusals win.
 func (s State) Plan(now Micros, r Request) (*Admit, *Enqueue, *Refusal) {
 	k, ms := s.Knobs, now.Millis()
+	left := 0 // slots that stay free
+	if r.Optional {
+		r.Patience, r.Shy = 0, 1
+		if s.Limit > 1 {
+			left = 1
+		}
+	}
 	cost := max(1, r.Cost)
 	ceiling := r.Ceiling
 	if ceiling == 0 {
@@ -268,7 +275,7 @@ func (s State) Plan(now Micros, r Request) (*Admit, *Enqueue, *Refusal) {
 
 	w.PlaceCap, w.BatchCap = min(ceiling, k.keySlots(s.Limit)), k.batchSlots(s.Limit)
 	switch {
-	case len(s.Leases)-len(w.Dead) >= s.Limit:
+	case len(s.Leases)-len(w.Dead) >= s.Limit-left:
 		return enqueue(Refusal{Cause: NoSlot, RetryAfter: RetryAfter(s.slotTime(s.Limit))})
 	case mineLive >= w.PlaceCap:
 		return enqueue(Refusal{Cause: NoKeySlot, RetryAfter: RetryAfter(s.slotTime(w.PlaceCap))})

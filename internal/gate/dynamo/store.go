@@ -109,22 +109,33 @@ func New(c Config) *Store {
 // one of its results is not nil.
 // A refusal leaves the gate as it was; its Retry-After is a place of its own, see gate.Promise. An error is an *Error. Whatever may have been taken has been given back, or expires.
 func (s *Store) Acquire(ctx context.Context, r gate.Request) (*gate.Lease, *gate.Refusal, error) {
+	c := s.caller(ctx, r)
+	lease, refusal, err := c.enter()
+	if lease == nil && refusal == nil && err == nil {
+		lease, refusal, err = c.wait()
+	}
+	if refusal != nil {
+		c.sendAway(refusal)
+	}
+	return lease, refusal, err
+}
+
+func (s *Store) caller(ctx context.Context, r gate.Request) *caller {
 	if r.Tenant == "" {
 		r.Tenant = r.Key.Tenant
 	}
 	if r.ID == "" {
 		r.ID = string(gate.FlowOf(r.Tenant)) + s.NewID()
 	}
-	c := &caller{Store: s, r: r, ctx: ctx, began: s.Now(), stamped: map[gate.Millis]gate.Micros{}, passed: map[string]bool{}, heads: map[string]time.Time{}}
-	lease, refusal, err := c.enter()
-	if lease == nil && refusal == nil && err == nil {
-		lease, refusal, err = c.wait()
-	}
-	if refusal != nil {
+	return &caller{Store: s, r: r, ctx: ctx, began: s.Now(), stamped: map[gate.Millis]gate.Micros{}, passed: map[string]bool{}, heads: map[string]time.Time{}}
+}
+
+// sendAway gives a refusal its own time to come back. Nobody comes back for optional work.
+func (c *caller) sendAway(refusal *gate.Refusal) {
+	if !c.r.Optional {
 		refusal.RetryAfter = c.retryAfter(*refusal)
-		refusal.Waited = s.Now().Sub(c.began)
 	}
-	return lease, refusal, err
+	refusal.Waited = c.Now().Sub(c.began)
 }
 
 // caller is one Acquire under way.
