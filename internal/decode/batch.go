@@ -29,6 +29,8 @@ type Question struct {
 // BatchRequest is many questions asked together.
 type BatchRequest struct {
 	Questions []Question // 1 to MaxBatch
+	AsNHTSA   bool       // as in Request
+	Whole     bool       // what cannot be asked by its looks refuses the batch as a whole, before anything is spent
 	Caller    tenant.Caller
 	// Barred, if there is one, is why this caller can cause no call: what is not stored is refused with it.
 	Barred *Refusal
@@ -93,9 +95,14 @@ func (s *Service) DecodeBatch(ctx context.Context, req BatchRequest) ([]Item, er
 	var vins []vin.VIN
 	var questions []*asked
 	_ = s.Trace(ctx, "vin", func(context.Context) error {
-		vins, questions = s.questions(req.Questions, items, began)
+		vins, questions = questionsOf(req, items, began)
 		return nil
 	})
+	if req.Whole {
+		if i := slices.IndexFunc(items, func(i Item) bool { return i.Refusal != nil }); i >= 0 {
+			return nil, items[i].Refusal.in(i + 1)
+		}
+	}
 	answer := func(q *asked, r Result) {
 		r.Stored, r.Age = q.answer, q.answer.Age(s.Now())
 		for _, i := range q.places {
@@ -151,12 +158,12 @@ func (s *Service) DecodeBatch(ctx context.Context, req BatchRequest) ([]Item, er
 	return items, nil
 }
 
-// questions reads what was typed. What is refused by its looks has its item already; the same question is there once.
-func (s *Service) questions(typed []Question, items []Item, now time.Time) (vins []vin.VIN, questions []*asked) {
-	vins = make([]vin.VIN, len(typed))
+// questionsOf reads what was typed. What is refused by its looks has its item already; the same question is there once.
+func questionsOf(req BatchRequest, items []Item, now time.Time) (vins []vin.VIN, questions []*asked) {
+	vins = make([]vin.VIN, len(req.Questions))
 	known := map[string]*asked{}
-	for i, t := range typed {
-		query, v, refusal := read(t, now)
+	for i, typed := range req.Questions {
+		query, v, refusal := read(typed, req.AsNHTSA, now)
 		if refusal != nil {
 			items[i] = Item{Refusal: refusal}
 			continue
@@ -174,15 +181,19 @@ func (s *Service) questions(typed []Question, items []Item, now time.Time) (vins
 }
 
 // read is the question to NHTSA, or why it is none.
-func read(t Question, now time.Time) (vpic.Query, vin.VIN, *Refusal) {
-	v, err := vin.Parse(t.VIN)
+func read(q Question, asNHTSA bool, now time.Time) (vpic.Query, vin.VIN, *Refusal) {
+	parse := vin.Parse
+	if asNHTSA {
+		parse = vin.ForNHTSA
+	}
+	v, err := parse(q.VIN)
 	if err != nil {
 		return vpic.Query{}, v, vinInvalid(err)
 	}
-	if t.ModelYear != 0 && (t.ModelYear < FirstModelYear || t.ModelYear > LastModelYear(now)) {
+	if q.ModelYear != 0 && (q.ModelYear < FirstModelYear || q.ModelYear > LastModelYear(now)) {
 		return vpic.Query{}, v, NewModelYearInvalid(now)
 	}
-	return vpic.Query{VIN: v.Value, ModelYear: t.ModelYear}, v, nil
+	return vpic.Query{VIN: v.Value, ModelYear: q.ModelYear}, v, nil
 }
 
 // oneYearEach parts those that one call can answer from those whose VIN it asks with another model year.

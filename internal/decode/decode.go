@@ -129,7 +129,9 @@ type Request struct {
 	VIN        string // as typed
 	ModelYear  int    // 0 when none is given
 	Caller     tenant.Caller
-	StoredOnly bool // never cause a call: HEAD, prefetch
+	AsNHTSA    bool // ask what NHTSA itself takes, see vin.ForNHTSA, rather than what is a VIN
+	Extended   bool // NHTSA's extended decode
+	StoredOnly bool // never cause a call: HEAD, prefetch, robots
 	// Barred, if there is one, is why this caller can cause no call: what is not stored is refused with it.
 	Barred *Refusal
 }
@@ -137,7 +139,7 @@ type Request struct {
 // bar is what a request is refused with that may not cause a call; nil for one that may.
 func (r Request) bar() *Refusal {
 	if r.StoredOnly {
-		return final(NotStored, sayNotStored)
+		return NewNotStored()
 	}
 	return r.Barred
 }
@@ -231,15 +233,19 @@ func (s *Service) Decode(ctx context.Context, req Request) (Result, error) {
 	defer cancel()
 
 	// 1. vin: what cannot be one is refused here and spends nothing.
+	var query vpic.Query
 	var v vin.VIN
-	err := s.Trace(ctx, "vin", func(context.Context) (err error) { v, err = vin.Parse(req.VIN); return err })
-	if err != nil {
-		return refused(vinInvalid(err))
+	var invalid *Refusal
+	_ = s.Trace(ctx, "vin", func(context.Context) error {
+		if query, v, invalid = read(Question{req.VIN, req.ModelYear}, req.AsNHTSA, began); invalid != nil {
+			return invalid
+		}
+		return nil
+	})
+	if invalid != nil {
+		return refused(invalid)
 	}
-	if req.ModelYear != 0 && (req.ModelYear < FirstModelYear || req.ModelYear > LastModelYear(began)) {
-		return refused(NewModelYearInvalid(began))
-	}
-	query := vpic.Query{VIN: v.Value, ModelYear: req.ModelYear}
+	query.Extended = req.Extended
 
 	if bar := req.bar(); bar != nil {
 		answer, ok, err := s.lookUp(ctx, query)

@@ -20,6 +20,7 @@ const (
 	RequestInvalid      Code = "REQUEST_INVALID"
 	BodyTooLarge        Code = "BODY_TOO_LARGE"
 	MediaUnsupported    Code = "MEDIA_TYPE_UNSUPPORTED"
+	FormatUnsupported   Code = "FORMAT_UNSUPPORTED"
 	BatchTooLarge       Code = "BATCH_TOO_LARGE"
 	VINRepeated         Code = "VIN_REPEATED"
 	APIKeyUnknown       Code = "API_KEY_UNKNOWN"
@@ -73,6 +74,13 @@ func (r *Refusal) Detail() string {
 	return r.Sentence + fmt.Sprintf(sayTryAgain, inWords(r.RetryAfter))
 }
 
+// in says which of many the refusal is about, counted from 1.
+func (r *Refusal) in(entry int) *Refusal {
+	one := *r
+	one.Sentence = fmt.Sprintf(sayEntry, entry, r.Sentence)
+	return &one
+}
+
 // kinds is the one place where a code has its status and its title. Sentences are below.
 var kinds = map[Code]struct {
 	status int
@@ -83,6 +91,7 @@ var kinds = map[Code]struct {
 	RequestInvalid:      {http.StatusBadRequest, "Not a list of VINs"},
 	BodyTooLarge:        {http.StatusRequestEntityTooLarge, "Too large"},
 	MediaUnsupported:    {http.StatusUnsupportedMediaType, "Not in this form"},
+	FormatUnsupported:   {http.StatusNotAcceptable, "JSON only"},
 	BatchTooLarge:       {http.StatusRequestEntityTooLarge, "Too many VINs at once"},
 	VINRepeated:         {http.StatusTooManyRequests, "One model year at a time"},
 	APIKeyUnknown:       {http.StatusUnauthorized, "Unknown API key"},
@@ -146,7 +155,9 @@ const (
 	sayMethod       = "This path does not take %s."
 	sayBodyLarge    = "A request takes up to %d KiB, and this is more."
 	sayMediaType    = "The body of this request must be %s, and say so in Content-Type."
+	sayFormat       = "vingate answers in JSON only. Leave format out, or say format=json."
 	sayBatchLarge   = "One request takes up to %d VINs. Send the rest in another one."
+	sayEntry        = "VIN %d of this request: %s"
 	sayVINRepeated  = "This VIN is in the request with another model year too, and one call to NHTSA answers one model year for a VIN."
 	sayTryAgain     = " Try again in %s."
 )
@@ -226,6 +237,12 @@ func NewBodyTooLarge(limit int) *Refusal {
 func NewMediaUnsupported(want string) *Refusal {
 	return final(MediaUnsupported, fmt.Sprintf(sayMediaType, want))
 }
+
+// NewFormatUnsupported refuses an answer in another format than JSON.
+func NewFormatUnsupported() *Refusal { return final(FormatUnsupported, sayFormat) }
+
+// NewNotStored refuses who may cause no call what is not stored.
+func NewNotStored() *Refusal { return final(NotStored, sayNotStored) }
 
 // NewBatchTooLarge refuses more VINs than one call takes.
 func NewBatchTooLarge() *Refusal { return final(BatchTooLarge, fmt.Sprintf(sayBatchLarge, MaxBatch)) }

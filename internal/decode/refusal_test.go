@@ -21,7 +21,7 @@ import (
 func every(t *testing.T) []*Refusal {
 	t.Helper()
 	list := []*Refusal{NewInternal(), NewAPIKeyUnknown(), NewAPIKeyRevoked(), NewNotFound(), NewMethodNotAllowed("DELETE"), NewEventUnsupported(), NewCoordinationDown(),
-		NewModelYearInvalid(time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)), final(NotStored, sayNotStored),
+		NewModelYearInvalid(time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)), NewNotStored(), NewFormatUnsupported(),
 		NewBatchTooLarge(), NewBodyTooLarge(64 << 10), NewMediaUnsupported("application/json"), refuse(VINRepeated, sayVINRepeated, retrySoon),
 		busy(), refuse(CoordinationDown, sayStoreDown, retryStore), fromUpstream(errLate), fromUpstream(errCutShort)}
 	for _, f := range []Fault{FaultEmpty, FaultNotJSON, FaultNoObject, FaultNoList, FaultMember, FaultTwice, FaultEntry, FaultNumber, FaultEntryMember, FaultEntryTwice,
@@ -86,7 +86,7 @@ var vehicleWords = regexp.MustCompile(`(?i)\b(make|brand|honda|ford|engine|typic
 // The table in the package's documents: a code and its status never part.
 func TestStatusesOfTheCodes(t *testing.T) {
 	want := map[Code]int{"VIN_INVALID": 400, "MODEL_YEAR_INVALID": 400, "API_KEY_UNKNOWN": 401, "API_KEY_REVOKED": 403, "NOT_STORED": 404, "NOT_FOUND": 404, "METHOD_NOT_ALLOWED": 405,
-		"REQUEST_INVALID": 400, "BODY_TOO_LARGE": 413, "MEDIA_TYPE_UNSUPPORTED": 415, "BATCH_TOO_LARGE": 413, "VIN_REPEATED": 429,
+		"REQUEST_INVALID": 400, "BODY_TOO_LARGE": 413, "MEDIA_TYPE_UNSUPPORTED": 415, "FORMAT_UNSUPPORTED": 406, "BATCH_TOO_LARGE": 413, "VIN_REPEATED": 429,
 		"RATE_LIMITED": 429, "BULKHEAD_TIMEOUT": 429, "DECODE_QUEUE_FULL": 429, "DECODE_WAIT_TIMEOUT": 429, "INTERNAL": 500, "EVENT_UNSUPPORTED": 500,
 		"UPSTREAM_BAD_RESPONSE": 502, "UPSTREAM_THROTTLED": 503, "UPSTREAM_UNAVAILABLE": 503, "COORDINATION_UNAVAILABLE": 503, "UPSTREAM_TIMEOUT": 504}
 	for c, status := range want {

@@ -3,6 +3,7 @@ package edge
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strconv"
 	"time"
 
@@ -33,14 +34,15 @@ func (h *Handler) batch(ctx context.Context, r *request) *response {
 	if refused != nil {
 		return h.refusal(r, refused)
 	}
+	if barred == nil && r.storedOnly() {
+		barred = decode.NewNotStored()
+	}
 	items, err := h.Decoder.DecodeBatch(ctx, decode.BatchRequest{Questions: questions, Caller: r.caller, Barred: barred})
 	if err != nil {
-		refused := h.asRefusal(ctx, err)
-		refused.Waited = h.Now().Sub(came)
-		return h.refusal(r, refused)
+		return h.undecoded(ctx, r, err, came)
 	}
 	if all := refusedTogether(items); all != nil {
-		res := h.refusal(r, all)
+		res := h.undecoded(ctx, r, all, came)
 		res.log = append(res.log, slog.Int("vins", len(items)))
 		res.counts.refused(all.Code, len(items)-1) // one is counted already
 		return res
@@ -68,6 +70,7 @@ func (h *Handler) batch(ctx context.Context, r *request) *response {
 	if again > 0 {
 		res.header["Retry-After"] = strconv.FormatInt(int64(again/time.Second), 10)
 	}
+	h.batchRates(r, res, items, again)
 	res.log = batchLog(items, codes)
 	for _, item := range items {
 		if item.Refusal == nil {
@@ -78,6 +81,13 @@ func (h *Handler) batch(ctx context.Context, r *request) *response {
 		res.counts.refused(code, n)
 	}
 	return res
+}
+
+// batchRates adds what is left of the buckets to an answer that cost something.
+func (h *Handler) batchRates(r *request, res *response, items []decode.Item, again time.Duration) {
+	if slices.ContainsFunc(items, func(i decode.Item) bool { return i.Refusal == nil && i.Result.Source == decode.FromNHTSA }) || again > 0 {
+		h.rateHeaders(r, res, again)
+	}
 }
 
 // refusedTogether is the refusal of a whole list: all of it for one reason, and one that passes. It is nil where there is an answer, or

@@ -36,6 +36,8 @@ type Decoder interface {
 // Gate is what is shown and warmed of the shared budget.
 type Gate interface {
 	View(context.Context) (gate.View, error)
+	// Seen is the view as far as it is known without a call.
+	Seen() (view gate.View, ok bool)
 	Prime(context.Context) error
 }
 
@@ -45,11 +47,13 @@ type Callers interface {
 	Identify(ctx context.Context, apiKey, address string) (tenant.Caller, error)
 }
 
-// Config of a handler. Log, Metrics and Now may be nil. Without Metrics a request's line goes to Log.
+// Config of a handler. Rates, Log, Metrics and Now may be nil. Without Metrics a request's line goes to Log.
 type Config struct {
 	Decoder Decoder
 	Gate    Gate
 	Callers Callers
+	Rates   Rates
+	Origins []string // whose scripts may read responses: origins in lower case, or "*"; none when empty
 	Version string
 	Log     *slog.Logger
 	Metrics *observe.Metrics

@@ -46,12 +46,21 @@ func row(changes map[string]string) map[string]string {
 	return r
 }
 
-func envelope(r map[string]string) []byte {
-	b, err := json.Marshal(map[string]any{"Count": 1, "Message": "Results returned successfully.", "SearchCriteria": "VIN(s): " + r["VIN"], "Results": []any{r}})
+// envelope has NHTSA's order of keys, and its characters as they are.
+func envelope(criteria string, rows ...map[string]string) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(struct {
+		Count          int
+		Message        string
+		SearchCriteria string
+		Results        []map[string]string
+	}{len(rows), "Results returned successfully.", criteria, rows})
 	if err != nil {
 		panic(err)
 	}
-	return b
+	return bytes.TrimSpace(b.Bytes())
 }
 
 // edgeOf is a handler over the real lanes. The shared budget, NHTSA and the results table are played.
@@ -93,7 +102,7 @@ func bubble(t *testing.T, f func(*testing.T, *edgeOf)) {
 		}
 		e.gate = func() (*gate.Refusal, error) { time.Sleep(3 * time.Millisecond); return nil, nil }
 		e.view = func() (gate.View, error) {
-			return gate.View{Limit: 4, Knobs: gate.Knobs{MaxInFlight: 4, Burst: 10, RatePerSecond: 2}, InFlight: 1, Tokens: 9, Queued: 0, KnobsVersion: 3, ReadAt: noon}, nil
+			return gate.View{Limit: 4, Knobs: gate.Knobs{MaxInFlight: 4, Burst: 10, RatePerSecond: 2}, InFlight: 1, Tokens: 6, NextToken: 130 * time.Millisecond, Queued: 0, KnobsVersion: 3, ReadAt: noon}, nil
 		}
 		e.prime = func(context.Context) error { return nil }
 		e.look = func() (*tenant.Refusal, error) { return nil, nil }
@@ -112,7 +121,7 @@ func bubble(t *testing.T, f func(*testing.T, *edgeOf)) {
 			Results:      results.New(results.Config{Client: (*playedTable)(e), Table: "results", Lives: results.Lives{Hard: 720 * time.Hour, Soft: 168 * time.Hour, Negative: 24 * time.Hour}}),
 			MaxWaitBatch: 15 * time.Second, UpstreamTimeout: 10 * time.Second, RequestDeadline: 27 * time.Second, AfterCall: config.AfterCall, Log: log,
 		})
-		e.Handler = New(Config{Decoder: service, Gate: (*playedGate)(e), Callers: callers, Version: "1.2.3", Log: log})
+		e.Handler = New(Config{Decoder: service, Gate: (*playedGate)(e), Callers: callers, Rates: (*playedTenants)(e), Version: "1.2.3", Log: log})
 		f(t, e)
 	})
 }
@@ -139,12 +148,25 @@ func (g *playedGate) Acquire(_ context.Context, r gate.Request) (*gate.Lease, *g
 }
 func (g *playedGate) Release(context.Context, *gate.Lease, gate.Outcome) error { return nil }
 func (g *playedGate) View(context.Context) (gate.View, error)                  { return g.view() }
-func (g *playedGate) Prime(ctx context.Context) error                          { return g.prime(ctx) }
+func (g *playedGate) Seen() (gate.View, bool) {
+	v, err := g.view()
+	return v, err == nil
+}
+func (g *playedGate) Prime(ctx context.Context) error { return g.prime(ctx) }
 
 type playedTenants edgeOf
 
 func (p *playedTenants) Look(context.Context, tenant.Caller, int) (*tenant.Refusal, error) {
 	return p.look()
+}
+
+func (p *playedTenants) Left(tenant.Caller) (int, time.Duration, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if r, _ := p.look(); r != nil {
+		return 0, r.RetryAfter - 600*time.Millisecond, true
+	}
+	return 20 - len(p.charges), 700 * time.Millisecond, true
 }
 
 func (p *playedTenants) Charge(_ context.Context, c tenant.Caller, _ string, _ int) error {
@@ -176,7 +198,7 @@ func (u *playedUpstream) Decode(_ context.Context, q vpic.Query) (vpic.Answer, e
 	if err != nil {
 		return vpic.Answer{}, err
 	}
-	a, err := vpic.Read(envelope(r), q)
+	a, err := vpic.Read(envelope("VIN(s): "+q.VIN, r), q)
 	a.FetchedAt, a.Took = time.Now(), time.Since(began)
 	return a, err
 }
@@ -187,7 +209,7 @@ func (u *playedUpstream) DecodeBatch(_ context.Context, qs []vpic.Query) (vpic.B
 	u.batched = append(u.batched, qs)
 	u.mu.Unlock()
 	began := time.Now()
-	var rows []any
+	var rows []map[string]string
 	for _, q := range qs {
 		r, err := u.upstream(q)
 		var lost *vpic.Error
@@ -199,11 +221,7 @@ func (u *playedUpstream) DecodeBatch(_ context.Context, qs []vpic.Query) (vpic.B
 			rows = append(rows, r)
 		}
 	}
-	body, err := json.Marshal(map[string]any{"Count": len(rows), "Message": "Results returned successfully.", "SearchCriteria": "", "Results": rows})
-	if err != nil {
-		return vpic.BatchAnswer{}, err
-	}
-	all, err := vpic.ReadBatch(body, qs)
+	all, err := vpic.ReadBatch(envelope("", rows...), qs)
 	all.FetchedAt, all.Took = time.Now(), time.Since(began)
 	return all, err
 }
@@ -308,6 +326,7 @@ var errDown = errors.New("dial tcp 10.0.0.1:443: connection refused")
 type quietGate struct{}
 
 func (quietGate) View(context.Context) (gate.View, error) { return gate.View{}, nil }
+func (quietGate) Seen() (gate.View, bool)                 { return gate.View{}, false }
 func (quietGate) Prime(context.Context) error             { return nil }
 
 type anybody struct{}

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"flag"
 	"os"
@@ -81,6 +82,35 @@ var goldens = []struct {
 	{"batch-form", nil, httpRequest{method: "POST", path: "/v1/vins", header: map[string]string{"content-type": "application/x-www-form-urlencoded"}, body: "dmlucz0x", base64: true}, decode.MediaUnsupported},
 	{"batch-get", nil, httpRequest{path: "/v1/vins"}, decode.MethodNotAllowed},
 	{"batch-options", nil, httpRequest{method: "OPTIONS", path: "/v1/vins"}, ""},
+	{"decode-not-modified", stored(time.Minute), httpRequest{path: "/v1/vins/" + accord, header: map[string]string{"if-none-match": `"x", W/"Li7lLSBcIvOB"`}}, ""},
+	{"decode-robot-not-stored", nil, httpRequest{path: "/v1/vins/" + accord, header: map[string]string{"user-agent": "Mozilla/5.0 (compatible; Examplebot/2.1)"}}, decode.NotStored},
+	{"batch-robot", stored(time.Minute), robot(list(`{"vins":["` + accord + `","` + pickup + `"]}`)), ""},
+	{"dropin", nil, httpRequest{path: "/api/vehicles/DecodeVinValues/" + accord, query: "format=json&modelyear=2003"}, ""},
+	{"dropin-another-case", nil, httpRequest{path: "/API/Vehicles/decodevinvalues/1hgcm82633a004352/", query: "FORMAT=JSON"}, ""},
+	{"dropin-extended", nil, httpRequest{path: "/api/vehicles/DecodeVinValuesExtended/" + accord}, ""},
+	{"dropin-no-vin-there-is", answering(map[string]string{"ErrorCode": "6,400", "ErrorText": "6 - Incomplete VIN; 400 - Invalid Characters Present", "Make": "", "Model": "", "ModelYear": "", "Manufacturer": ""}), httpRequest{path: "/api/vehicles/DecodeVinValues/OI"}, ""},
+	{"dropin-stored", stored(26 * time.Hour), httpRequest{path: "/api/vehicles/DecodeVinValues/" + accord, query: "format=json"}, ""},
+	{"dropin-head-not-stored", nil, httpRequest{method: "HEAD", path: "/api/vehicles/DecodeVinValues/" + accord}, decode.NotStored},
+	{"dropin-xml", nil, httpRequest{path: "/api/vehicles/DecodeVinValues/" + accord, query: "format=xml"}, decode.FormatUnsupported},
+	{"dropin-character", nil, httpRequest{path: "/api/vehicles/DecodeVinValues/1HGCM-82633A004352"}, decode.VINInvalid},
+	{"dropin-empty", nil, httpRequest{path: "/api/vehicles/DecodeVinValues/"}, decode.VINInvalid},
+	{"dropin-year", nil, httpRequest{path: "/api/vehicles/DecodeVinValues/" + accord, query: "modelyear=1066"}, decode.ModelYearInvalid},
+	{"dropin-refused", denied(gate.Refusal{Cause: gate.NoToken, RetryAfter: 2 * time.Second}), httpRequest{path: "/api/vehicles/DecodeVinValues/" + accord}, decode.RateLimited},
+	{"dropin-batch", stored(time.Minute), form("DATA=1hgcm82633a004352; 5UXWX7C5*BA, 2011;1hgcm82633a004352;&format=json"), ""},
+	{"dropin-batch-partly-refused", then(stored(time.Minute), denied(gate.Refusal{Cause: gate.NoToken, RetryAfter: 2 * time.Second})), form("data=" + accord + "%3b" + pickup), decode.RateLimited},
+	{"dropin-batch-invalid", nil, form("DATA=" + accord + ";1HG?&format=json"), decode.VINInvalid},
+	{"dropin-batch-two-years", nil, form("DATA=" + accord + ",2003;" + accord + "&format=json"), decode.VINRepeated},
+	{"dropin-batch-csv", nil, form("DATA=" + accord + "&format=csv"), decode.FormatUnsupported},
+	{"dropin-batch-too-large", nil, form("DATA=" + strings.Repeat(accord+";", 51)), decode.BatchTooLarge},
+	{"dropin-batch-empty", nil, form("format=json"), decode.RequestInvalid},
+	{"dropin-batch-json", nil, httpRequest{method: "POST", path: "/api/vehicles/DecodeVINValuesBatch/", header: map[string]string{"content-type": "application/json"}, body: `{}`}, decode.MediaUnsupported},
+	{"dropin-batch-get", nil, httpRequest{path: "/api/vehicles/decodevinvaluesbatch"}, decode.MethodNotAllowed},
+	{"cors-any", origins("*"), from("https://page.example", httpRequest{path: "/v1/vins/" + accord}), ""},
+	{"cors-one", origins("https://page.example", "https://other.example"), from("https://page.example", httpRequest{path: "/v1/vins/" + accord}), ""},
+	{"cors-another", origins("https://page.example"), from("https://evil.example", httpRequest{path: "/v1/vins/" + accord}), ""},
+	{"cors-refusal", then(drained, origins("https://page.example")), from("https://page.example", httpRequest{path: "/v1/vins/" + accord}), decode.RateLimited},
+	{"cors-preflight", origins("https://page.example"), from("https://page.example", httpRequest{method: "OPTIONS", path: "/v1/vins", header: map[string]string{"access-control-request-method": "POST"}}), ""},
+	{"robots", nil, httpRequest{path: "/robots.txt"}, ""},
 	{"capacity", nil, httpRequest{path: "/v1/capacity"}, ""},
 	{"capacity-held", holding, httpRequest{path: "/v1/capacity"}, ""},
 	{"capacity-unavailable", broken, httpRequest{path: "/v1/capacity"}, decode.CoordinationDown},
@@ -102,6 +132,29 @@ func stored(age time.Duration) func(*testing.T, *edgeOf) {
 // list posts a list of VINs.
 func list(body string) httpRequest {
 	return httpRequest{method: "POST", path: "/v1/vins", header: map[string]string{"content-type": "application/json"}, body: body}
+}
+
+// form posts a form, as API Gateway hands it over.
+func form(body string) httpRequest {
+	return httpRequest{method: "POST", path: "/api/vehicles/DecodeVINValuesBatch/", header: map[string]string{"content-type": "application/x-www-form-urlencoded"},
+		body: base64.StdEncoding.EncodeToString([]byte(body)), base64: true}
+}
+
+func robot(r httpRequest) httpRequest {
+	r.header["user-agent"] = "Mozilla/5.0 (compatible; Examplebot/2.1)"
+	return r
+}
+
+func from(origin string, r httpRequest) httpRequest {
+	if r.header == nil {
+		r.header = map[string]string{}
+	}
+	r.header["origin"] = origin
+	return r
+}
+
+func origins(list ...string) func(*testing.T, *edgeOf) {
+	return func(_ *testing.T, e *edgeOf) { e.Origins = list }
 }
 
 // then arranges one thing after the other.
@@ -187,7 +240,7 @@ func TestGolden(t *testing.T) {
 				}
 				checkHeaders(t, res)
 				if g.code == "" {
-					if res.StatusCode >= 300 {
+					if res.StatusCode >= 300 && res.StatusCode != 304 {
 						t.Errorf("status %d", res.StatusCode)
 					}
 					for _, c := range codesIn(res.Body) {

@@ -35,7 +35,7 @@ func (c *counts) refused(code decode.Code, n int) {
 // bulkhead is the hash of the caller's key, as it stands in the gate: one busy key can be found by it in the log.
 func bulkhead(r *request) string {
 	route := gate.Interactive
-	if r.route == routeBatch {
+	if r.route == routeBatch || r.route == routeDropInBatch {
 		route = gate.Batch
 	}
 	return string(r.caller.Key(route).Place())

@@ -2,10 +2,12 @@ package edge
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -173,7 +175,7 @@ type advice struct {
 
 // answerOf is a decode as the API gives it.
 func answerOf(d decode.Result) answer {
-	age, fresh := lifeOf(d)
+	age, fresh, _ := lifeOf(d)
 	return answer{
 		VIN: d.VIN.Value, Submitted: d.VIN.Submitted, Decoding: d.Decoding(),
 		Provenance: provenance{
@@ -184,23 +186,23 @@ func answerOf(d decode.Result) answer {
 	}
 }
 
-// lifeOf is a decode's age, and the age to which it is fresh, in seconds.
-func lifeOf(d decode.Result) (age, fresh int64) {
-	return int64(d.Age / time.Second), int64(d.FreshFor / time.Second)
+func (h *Handler) decoded(r *request, d decode.Result) *response {
+	res := h.respond(r, 200, answerOf(d))
+	h.decodedHeaders(res, d)
+	h.ratesOf(r, res, d)
+	res.counts.answered(d)
+	res.log = decodeLog(d)
+	return h.unlessKnown(r, res, entityTag(d, variantAnswer))
 }
 
-func (h *Handler) decoded(r *request, d decode.Result) *response {
-	age, fresh := lifeOf(d)
-	a := answerOf(d)
-	res := h.respond(r, 200, a)
-	res.header["Cache-Control"] = fmt.Sprintf("public, max-age=%d", fresh)
-	res.header["Age"] = strconv.FormatInt(age, 10)
-	res.header["Cache-Status"] = cacheStatus(d, fresh-age)
-	res.header["Server-Timing"] = fmt.Sprintf("wait;dur=%d, upstream;dur=%d", a.Provenance.WaitedMs, a.Provenance.UpstreamMs)
-	res.counts.answered(d)
-	res.log = []slog.Attr{
-		slog.String("vin", d.VIN.Descriptor()), slog.String("outcome", string(d.Outcome())), slog.String("source", a.Provenance.Source),
-		slog.Int64("waitedMs", a.Provenance.WaitedMs), slog.Int64("upstreamMs", a.Provenance.UpstreamMs), slog.Bool("shared", d.Shared),
+// undecoded makes the response to a question without an answer; err is the decoder's, and came is when the request came.
+func (h *Handler) undecoded(ctx context.Context, r *request, err error, came time.Time) *response {
+	refused := *h.asRefusal(ctx, err)
+	refused.Waited = h.Now().Sub(came) // also for the look at the key
+	res := h.refusal(r, &refused)
+	res.header["Server-Timing"] = fmt.Sprintf("wait;dur=%d", refused.Waited.Milliseconds())
+	if slices.Contains(limited, refused.Code) {
+		h.rateHeaders(r, res, refused.RetryAfter)
 	}
 	return res
 }
@@ -211,21 +213,6 @@ func adviceOf(v vin.VIN) []advice {
 		list = append(list, advice{a.Code, a.Position, a.Message})
 	}
 	return list
-}
-
-// cacheStatus is RFC 9211's field. ttl is what is left of the answer's freshness, negative when it is over.
-func cacheStatus(d decode.Result, ttl int64) string {
-	if d.Source == decode.FromCache {
-		return fmt.Sprintf("vingate; hit; ttl=%d", ttl)
-	}
-	s := "vingate; fwd=uri-miss; fwd-status=200"
-	if d.Saved {
-		s += "; stored"
-	}
-	if d.Shared {
-		s += "; collapsed"
-	}
-	return s
 }
 
 // capacity is the shared budget as anybody may see it: numbers, no names.

@@ -2,6 +2,9 @@ package edge
 
 import (
 	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
 	"errors"
 	"net/url"
 	"slices"
@@ -49,16 +52,28 @@ func newRequest(ctx context.Context, e event) *request {
 
 // Routes, as the log names them.
 const (
-	routeDecode   = "/v1/vins/{vin}"
-	routeBatch    = "/v1/vins"
-	routeCapacity = "/v1/capacity"
-	routeHealth   = "/healthz"
-	routeNone     = "none"
+	routeDecode         = "/v1/vins/{vin}"
+	routeBatch          = "/v1/vins"
+	routeCapacity       = "/v1/capacity"
+	routeHealth         = "/healthz"
+	routeOpenAPI        = "/openapi.json"
+	routeRobots         = "/robots.txt"
+	routeDropIn         = "/api/vehicles/DecodeVinValues/{vin}"
+	routeDropInExtended = "/api/vehicles/DecodeVinValuesExtended/{vin}"
+	routeDropInBatch    = "/api/vehicles/DecodeVINValuesBatch/"
+	routeNone           = "none"
 )
 
 // vins is the path in front of a VIN. Whatever follows is taken for the VIN, slashes included: API Gateway decodes a %2F
 // in the path, and it must not become another route.
 const vins = "/v1/vins/"
+
+// route is what a path leads to.
+type route struct {
+	name    string // for the log
+	methods []string
+	serve   func(context.Context, *request) *response
+}
 
 // Methods of a route that is read, and of one that takes a list.
 var (
@@ -66,34 +81,48 @@ var (
 	takes = []string{"POST"}
 )
 
-// dispatch finds the route by the path as it came. Nothing is cleaned and nobody is redirected.
-func (h *Handler) dispatch(ctx context.Context, r *request) *response {
-	var serve func(context.Context, *request) *response
-	methods := reads
+// find takes the path as it came. Nothing is cleaned and nobody is redirected.
+func (h *Handler) find(path string) (route, bool) {
 	switch {
-	case strings.HasPrefix(r.path, vins):
-		r.route, serve = routeDecode, h.decode
-	case r.path == routeBatch:
-		r.route, serve, methods = routeBatch, h.batch, takes
-	case r.path == routeCapacity:
-		r.route, serve = routeCapacity, h.capacity
-	case r.path == routeHealth:
-		r.route, serve = routeHealth, h.health
-	default:
-		r.route = routeNone
-		return h.refusal(r, decode.NewNotFound())
+	case strings.HasPrefix(path, vins):
+		return route{routeDecode, reads, h.decode}, true
+	case path == routeBatch:
+		return route{routeBatch, takes, h.batch}, true
+	case path == routeCapacity:
+		return route{routeCapacity, reads, h.capacity}, true
+	case path == routeHealth:
+		return route{routeHealth, reads, h.health}, true
+	case path == routeOpenAPI:
+		return route{routeOpenAPI, reads, h.openAPI}, true
+	case path == routeRobots:
+		return route{routeRobots, reads, h.robots}, true
 	}
-	allow := strings.Join(methods, ", ") + ", OPTIONS"
-	switch {
-	case slices.Contains(methods, r.method):
-		return serve(ctx, r)
-	case r.method == "OPTIONS":
-		res := h.respond(r, 204, nil)
-		res.header["Allow"] = allow
+	return h.dropInRoute(path)
+}
+
+// dispatch answers a request by its route.
+func (h *Handler) dispatch(ctx context.Context, r *request) *response {
+	found, ok := h.find(r.path)
+	if !ok {
+		r.route = routeNone
+		res := h.refusal(r, decode.NewNotFound())
+		h.cors(r, res, reads)
 		return res
 	}
-	res := h.refusal(r, decode.NewMethodNotAllowed(r.method))
-	res.header["Allow"] = allow
+	r.route = found.name
+	var res *response
+	switch {
+	case slices.Contains(found.methods, r.method):
+		res = found.serve(ctx, r)
+	case r.method == "OPTIONS":
+		res = h.respond(r, 204, nil)
+	default:
+		res = h.refusal(r, decode.NewMethodNotAllowed(r.method))
+	}
+	if res.status == 204 || res.status == 405 {
+		res.header["Allow"] = strings.Join(found.methods, ", ") + ", OPTIONS"
+	}
+	h.cors(r, res, found.methods)
 	return res
 }
 
@@ -108,12 +137,10 @@ func (h *Handler) decode(ctx context.Context, r *request) *response {
 		return h.refusal(r, decode.NewModelYearInvalid(h.Now()))
 	}
 	result, err := h.Decoder.Decode(ctx, decode.Request{
-		VIN: r.lastSegment(), ModelYear: year, Caller: r.caller, StoredOnly: r.method == "HEAD" || r.prefetch(), Barred: barred,
+		VIN: unescapePath(strings.TrimPrefix(r.path, vins)), ModelYear: year, Caller: r.caller, StoredOnly: r.storedOnly(), Barred: barred,
 	})
 	if err != nil {
-		refused := h.asRefusal(ctx, err)
-		refused.Waited = h.Now().Sub(came) // also for the look at the key
-		return h.refusal(r, refused)
+		return h.undecoded(ctx, r, err, came)
 	}
 	return h.decoded(r, result)
 }
@@ -132,16 +159,6 @@ func (h *Handler) identify(ctx context.Context, r *request) (barred, refused *de
 	}
 	r.caller = caller
 	return nil, nil
-}
-
-// lastSegment is what stands where the VIN belongs. API Gateway hands the path over decoded, other front doors as it came;
-// a VIN holds no '%', so decoding it (again) changes nothing that could be one.
-func (r *request) lastSegment() string {
-	raw := strings.TrimPrefix(r.path, vins)
-	if s, err := url.PathUnescape(raw); err == nil {
-		return s
-	}
-	return raw
 }
 
 // modelYear reads the query. The name is taken in any letter case, and a query that speaks of a year but cannot be read is
@@ -196,16 +213,6 @@ func unescapeLoosely(s string) string {
 	return b.String()
 }
 
-// prefetch says that a browser asks without a person waiting.
-func (r *request) prefetch() bool {
-	for _, name := range []string{"Sec-Purpose", "Purpose", "X-Purpose", "X-Moz"} {
-		if v := strings.ToLower(r.header(name)); strings.Contains(v, "prefetch") || strings.Contains(v, "preview") || strings.Contains(v, "prerender") {
-			return true
-		}
-	}
-	return false
-}
-
 func (h *Handler) health(_ context.Context, r *request) *response {
 	res := h.respond(r, 200, struct {
 		Status  string `json:"status"`
@@ -213,6 +220,29 @@ func (h *Handler) health(_ context.Context, r *request) *response {
 	}{"ok", h.Version})
 	res.header["Cache-Control"] = "no-store"
 	return res
+}
+
+// openAPIDocument is infra/openapi.yaml as JSON; a test writes it and holds the two together.
+//
+//go:embed openapi.json
+var openAPIDocument []byte
+
+func (h *Handler) openAPI(_ context.Context, r *request) *response {
+	return h.document(r, "application/json", openAPIDocument)
+}
+
+func (h *Handler) robots(_ context.Context, r *request) *response {
+	return h.document(r, "text/plain; charset=utf-8", []byte(robotsTxt))
+}
+
+// document is a text of this version.
+func (h *Handler) document(r *request, contentType string, body []byte) *response {
+	res := h.respond(r, 200, nil)
+	res.header["Content-Type"] = contentType
+	res.header["Cache-Control"] = "public, max-age=3600"
+	res.body = body
+	sum := sha256.Sum256(body)
+	return h.unlessKnown(r, res, `"`+base64.RawURLEncoding.EncodeToString(sum[:9])+`"`)
 }
 
 func (h *Handler) capacity(ctx context.Context, r *request) *response {

@@ -544,3 +544,57 @@ func FuzzModelYearCandidates(f *testing.F) {
 		}
 	})
 }
+
+// Who speaks NHTSA's own language is understood as NHTSA understands him, and nothing that could leave a path or a form comes through.
+func TestForNHTSA(t *testing.T) {
+	for s, want := range map[string]string{
+		"1HGCM82633A004352": "1HGCM82633A004352", " 1hgcm82633a004352\r\n": "1HGCM82633A004352", "5uxwx7c5*ba": "5UXWX7C5*BA",
+		"I": "I", "*": "*", "OOOOOOOOOOOOOOOOO": "OOOOOOOOOOOOOOOOO", "123": "123",
+	} {
+		if v, err := ForNHTSA(s); err != nil || v.Value != want || v.Submitted != s || len(v.Changes)+len(v.Advice) != 0 {
+			t.Errorf("%q: %+v, %v", s, v, err)
+		}
+	}
+	for s, want := range map[string]Error{
+		"":                              {Reason: ReasonEmpty},
+		" \t":                           {Reason: ReasonEmpty},
+		"1HGCM-82633A004352":            {Reason: ReasonCharacter, Position: 6, Character: "-"},
+		"1HGCM82633A004352/..":          {Reason: ReasonCharacter, Position: 18, Character: "/"},
+		"1HG?format=xml":                {Reason: ReasonCharacter, Position: 4, Character: "?"},
+		"A;B":                           {Reason: ReasonCharacter, Position: 2, Character: ";"},
+		"１HGCM82633A004352":             {Reason: ReasonCharacter, Position: 1, Character: "１"},
+		"1HG\x00":                       {Reason: ReasonCharacter, Position: 4, Character: "U+0000"},
+		"1HGſ":                          {Reason: ReasonCharacter, Position: 4, Character: "ſ"},
+		"1HG\xff":                       {Reason: ReasonCharacter, Position: 4, Character: "U+FFFD"},
+		"1HGCM82633A0043521":            {Reason: ReasonLength},
+		strings.Repeat("1", MaxInput+1): {Reason: ReasonLength},
+	} {
+		_, err := ForNHTSA(s)
+		var e *Error
+		if !errors.As(err, &e) || e.Reason != want.Reason || e.Position != want.Position || e.Character != want.Character || e.Message == "" || e.Suggestion != "" {
+			t.Errorf("%q: %+v", s, err)
+		}
+	}
+}
+
+func FuzzForNHTSA(f *testing.F) {
+	f.Add("1HGCM82633A004352")
+	f.Add("5uxwx7c5*ba ")
+	f.Add("ſ\xff")
+	f.Fuzz(func(t *testing.T, s string) {
+		v, err := ForNHTSA(s)
+		if err != nil {
+			var e *Error
+			if !errors.As(err, &e) || len(e.Message) > 200 || v.Value != "" {
+				t.Fatalf("%v, %+v", err, v)
+			}
+			return
+		}
+		if len(v.Value) < 1 || len(v.Value) > Length || strings.Trim(v.Value, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ*") != "" {
+			t.Fatalf("%q comes through as %q", s, v.Value)
+		}
+		if again, err := ForNHTSA(v.Value); err != nil || again.Value != v.Value {
+			t.Fatalf("%q again: %+v, %v", v.Value, again, err)
+		}
+	})
+}
