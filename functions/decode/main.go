@@ -80,7 +80,7 @@ func main() {
 	steps.Done("store")
 	started.Properties = append(started.Properties, steps.Log())
 	metrics.Write(ctx, started)
-	lambda.Start(edge.New(edge.Config{Decoder: service, Gate: budget, Callers: callers, Rates: accounts, Version: version, Log: log, Metrics: metrics}))
+	lambda.Start(edge.New(edge.Config{Decoder: service, Gate: budget, Callers: callers, Rates: accounts, Origins: cfg.CORSOrigins, Version: version, Log: log, Metrics: metrics}))
 }
 
 // exitOn ends the initialisation with everything that is wrong.

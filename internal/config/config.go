@@ -5,6 +5,7 @@ package config
 
 import (
 	"fmt"
+	"net/url"
 	"regexp"
 	"slices"
 	"strings"
@@ -56,6 +57,8 @@ type Config struct {
 	BatchTokenCost int  // tokens for every 10 VINs begun in a batch
 	TenantHashKey  Secret
 
+	CORSOrigins []string // whose scripts may read answers, in lower case, or "*"; none when empty
+
 	CacheTTL     time.Duration // hard end of a stored answer
 	CacheSoftTTL time.Duration // from then on it is refreshed when there is room
 	NegativeTTL  time.Duration // of "not in NHTSA's data"
@@ -102,6 +105,7 @@ const (
 	negativeTTL         = "NEGATIVE_TTL"
 	batchTokenCost      = "BATCH_TOKEN_COST"
 	tenantHashKey       = "TENANT_HASH_KEY"
+	corsOrigins         = "CORS_ORIGINS"
 	metricsNamespace    = "METRICS_NAMESPACE"
 )
 
@@ -138,6 +142,7 @@ func Variables() []Variable {
 		{Name: negativeTTL, Default: "24h", Description: "life of a stored \"not in NHTSA's data\""},
 		{Name: batchTokenCost, Default: "1", Description: "tokens for every 10 VINs begun in a batch call"},
 		{Name: tenantHashKey, Secret: true, Required: true, Description: "secret key of the hash under which callers are known, at least 16 bytes"},
+		{Name: corsOrigins, Description: "origins whose scripts may read answers, as a list with commas, or * for all"},
 		{Name: metricsNamespace, Default: "vingate", Description: "CloudWatch namespace of the metrics"},
 	}
 }
@@ -168,6 +173,7 @@ func Load(getenv func(string) string) (Config, error) {
 	cfg.Anon = Rate{r.number(anonRate, 0.001, 1000), r.integer(anonBurst, 1, 10000)}
 	cfg.BatchTokenCost = r.integer(batchTokenCost, 1, 100)
 	cfg.TenantHashKey = r.secret(tenantHashKey, 16)
+	cfg.CORSOrigins = r.origins(corsOrigins)
 	cfg.CacheTTL = r.duration(cacheTTL, time.Second, 10*365*24*time.Hour)
 	cfg.CacheSoftTTL = r.duration(cacheSoftTTL, time.Second, 10*365*24*time.Hour)
 	cfg.NegativeTTL = r.duration(negativeTTL, time.Second, 10*365*24*time.Hour)
@@ -345,6 +351,30 @@ func (r *reader) url(name string) string {
 		r.fault(name, err.Error(), "give scheme, host and path only"+r.example(name))
 	}
 	return strings.TrimRight(v, "/")
+}
+
+// origins reads a list of origins as browsers send them: scheme, host and a port that is not the scheme's own.
+func (r *reader) origins(name string) []string {
+	var list []string
+	for s := range strings.SplitSeq(r.text(name), ",") {
+		if s = strings.ToLower(strings.TrimSpace(s)); s == "" {
+			continue
+		}
+		u, err := url.Parse(s)
+		if s != "*" && (err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || s != u.Scheme+"://"+u.Host ||
+			u.Scheme == "https" && u.Port() == "443" || u.Scheme == "http" && u.Port() == "80" || strings.HasSuffix(u.Host, ":")) {
+			r.fault(name, "has an entry that is no origin", "give scheme and host as a browser sends them, such as https://www.example.org, and a port only where it is not the usual one")
+			return nil
+		}
+		if !slices.Contains(list, s) {
+			list = append(list, s)
+		}
+	}
+	if len(list) > 1 && slices.Contains(list, "*") {
+		r.fault(name, "has * beside other origins", "leave the others out, or *")
+		return nil
+	}
+	return list
 }
 
 func (r *reader) contact(name string) string {

@@ -125,6 +125,13 @@ func TestAFaultNamesVariableValueAndRemedy(t *testing.T) {
 		{"a deadline below the single wait", []string{maxWait, "20s"}, requestDeadline, []string{"whole of MAX_WAIT:", "32s"}},
 		{"a deadline that leaves no time for a call", []string{requestDeadline, "3s", upstreamTimeout, "1s", maxWait, "0s", maxWaitBatch, "0s"}, requestDeadline, []string{"no time for a call", "4s", "lower UPSTREAM_TIMEOUT"}},
 		{"a namespace that is AWS's own", []string{metricsNamespace, "AWS/Lambda"}, metricsNamespace, []string{`"AWS/Lambda"`, "do not begin with AWS/"}},
+		{"an origin with a path", []string{corsOrigins, "https://a.example/page"}, corsOrigins, []string{"no origin", "https://www.example.org"}},
+		{"an origin with a slash", []string{corsOrigins, "https://a.example/"}, corsOrigins, []string{"no origin"}},
+		{"an origin without a scheme", []string{corsOrigins, "https://a.example, b.example"}, corsOrigins, []string{"no origin"}},
+		{"an origin with its usual port", []string{corsOrigins, "https://a.example:443"}, corsOrigins, []string{"no origin"}},
+		{"an origin with a user", []string{corsOrigins, "https://u@a.example"}, corsOrigins, []string{"no origin"}},
+		{"the origin null", []string{corsOrigins, "null"}, corsOrigins, []string{"no origin"}},
+		{"all origins and one", []string{corsOrigins, "*,https://a.example"}, corsOrigins, []string{"* beside other origins"}},
 		{"a namespace with a blank", []string{metricsNamespace, "my gate"}, metricsNamespace, []string{"is not a CloudWatch namespace"}},
 		{"a relative URL", []string{upstreamURL, "/api/vehicles"}, upstreamURL, []string{"absolute URL", "such as https://"}},
 		{"a URL of another scheme", []string{upstreamURL, "ftp://example.org/api"}, upstreamURL, []string{"https:// or http://"}},
@@ -314,8 +321,20 @@ func TestProperty_WhatIsAcceptedTheClientTakes(t *testing.T) {
 }
 
 func show(c Config) string {
-	return strings.Join([]string{strconv.Quote(string(c.TenantHashKey)), c.UpstreamURL, c.UpstreamContact, c.CoordinationTable, c.ResultsTable, c.MetricsNamespace, c.Knobs.Pack(),
+	return strings.Join([]string{strconv.Quote(string(c.TenantHashKey)), c.UpstreamURL, c.UpstreamContact, c.CoordinationTable, c.ResultsTable, c.MetricsNamespace, c.Knobs.Pack(), strings.Join(c.CORSOrigins, ","),
 		c.UpstreamTimeout.String(), c.MaxWait.String(), c.MaxWaitBatch.String(), c.BulkheadWait.String(), c.RequestDeadline.String(),
 		c.CacheTTL.String(), c.CacheSoftTTL.String(), c.NegativeTTL.String(), strconv.Itoa(c.BatchTokenCost),
 		strconv.FormatFloat(c.Tenant.PerSecond, 'g', -1, 64), strconv.Itoa(c.Tenant.Burst), strconv.FormatFloat(c.Anon.PerSecond, 'g', -1, 64), strconv.Itoa(c.Anon.Burst)}, " ")
+}
+
+func TestOriginsAreReadAsBrowsersSendThem(t *testing.T) {
+	for in, want := range map[string]string{
+		"": "", " , ": "", "*": "*", "HTTPS://A.Example": "https://a.example", "http://127.0.0.1:8080": "http://127.0.0.1:8080",
+		"https://a.example,https://b.example:8443 , https://a.example": "https://a.example https://b.example:8443", "http://[::1]:3000": "http://[::1]:3000",
+	} {
+		cfg, err := Load(env(corsOrigins, in))
+		if got := strings.Join(cfg.CORSOrigins, " "); err != nil || got != want {
+			t.Errorf("%q: %q, %v; want %q", in, got, err, want)
+		}
+	}
 }
