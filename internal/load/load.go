@@ -1,6 +1,7 @@
 // Package load offers calls to a shared budget as many callers at many instances do, and reports what became of them and what
-// it cost. It promises that the same seed offers the same calls at the same times, whoever serves them, and that callers do not wait
-// for one another: a slow answer thins out no load.
+// it cost. It promises that the same seed offers the same calls at the same times, whoever serves them, that no two calls come in the same
+// instant (so that their order is the seed's and not the machine's), and that callers do not wait for one another: a slow answer thins
+// out no load.
 package load
 
 import (
@@ -16,6 +17,7 @@ import (
 
 // Call is what one caller wants.
 type Call struct {
+	Number   int           // in the run, from 0 on
 	At       time.Duration // after the start of the run
 	Instance int
 	Tenant   string
@@ -36,9 +38,9 @@ type Done struct {
 	Arrived, Answered time.Time
 	Admitted, Left    bool // neither, and no error: refused
 	Err               error
-	In, Out           meter.Bill // of asking, and of the release
-	Joined            time.Time  // when its ticket was written; zero when it never stood in the line
-	Ahead             int        // grants to others while an admitted call stood in the line
+	Account           *meter.Account // pays for asking, and for the release
+	Joined            time.Time      // when its ticket was written; zero when it never stood in the line
+	Ahead             int            // grants to others while an admitted call stood in the line
 }
 
 // Shape draws calls over a time.
@@ -52,12 +54,18 @@ type Shape struct {
 	Call      func(*rand.Rand, *Call) // the rest of each call; nil leaves it
 }
 
-// Draw draws the calls. PerSecond 0 means one call of each tenant, all at once.
+// step is the least time between two calls.
+const step = time.Microsecond
+
+// Draw draws the calls. PerSecond 0 means one call of each tenant, all at once: a microsecond apart.
 func (s Shape) Draw() []Call {
 	r := rand.New(rand.NewPCG(s.Seed, 1))
 	var calls []Call
 	add := func(at time.Duration, tenant int) {
-		c := Call{At: at, Instance: r.IntN(s.Instances), Tenant: name(tenant)}
+		if n := len(calls); n > 0 {
+			at = max(at, calls[n-1].At+step)
+		}
+		c := Call{Number: len(calls), At: at, Instance: r.IntN(s.Instances), Tenant: name(tenant)}
 		if s.Call != nil {
 			s.Call(r, &c)
 		}
@@ -122,30 +130,28 @@ func wait(ctx context.Context, d time.Duration) {
 }
 
 func one(ctx context.Context, g Gate, c Call) Done {
-	d := Done{Call: c, Arrived: time.Now()}
+	d := Done{Call: c, Arrived: time.Now(), Account: &meter.Account{Number: uint64(c.Number) + 1}}
+	ctx = meter.Charge(ctx, d.Account)
 	asking, cancel := ctx, context.CancelFunc(func() {})
 	if c.Leaves > 0 {
 		asking, cancel = context.WithTimeout(ctx, c.Leaves)
 	}
 	defer cancel()
-	in, out := &meter.Account{}, &meter.Account{}
-	release, err := g.Acquire(meter.Charge(asking, in), c)
-	d.Answered, d.In = time.Now(), in.Bill()
-	applied := in.Applied()
+	release, err := g.Acquire(asking, c)
+	d.Answered = time.Now()
 	switch {
 	case release != nil:
 		d.Admitted = true
-		if len(applied) > 1 { // the ticket, then the claim
+		if applied := d.Account.Applied(); len(applied) > 1 { // the ticket, then the claim
 			d.Joined = applied[0]
 		}
 		wait(ctx, c.Upstream)
-		d.Err = release(meter.Charge(ctx, out), time.Since(d.Answered))
+		d.Err = release(ctx, time.Since(d.Answered))
 	case asking.Err() != nil && ctx.Err() == nil:
 		d.Left = true
 	default:
 		d.Err = err
 	}
-	d.Out = out.Bill()
 	return d
 }
 
@@ -190,13 +196,12 @@ func Waited(d Done) bool { return d.Admitted && !d.Joined.IsZero() }
 // Broken calls met an error.
 func Broken(d Done) bool { return d.Err != nil }
 
-// Bill is what calls of a kind cost, their releases included.
-func (r Report) Bill(which func(Done) bool) meter.Bill {
+// Bill is what calls cost, their releases included: for items of those kinds, or without a kind for all.
+func (r Report) Bill(which func(Done) bool, kinds ...string) meter.Bill {
 	var b meter.Bill
 	for _, d := range r.Calls {
 		if which(d) {
-			b.Add(d.In)
-			b.Add(d.Out)
+			b.Add(d.Account.Bill(kinds...))
 		}
 	}
 	return b

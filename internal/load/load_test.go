@@ -26,6 +26,14 @@ func TestTheSameSeedOffersTheSameCalls(t *testing.T) {
 	if n := len(a); n < 850 || n > 1150 {
 		t.Errorf("%d calls in 10 s at 100/s", n)
 	}
+	for what, shape := range map[string]Shape{"at random": shape, "all at once": {Tenants: 1000, Instances: 1}} {
+		calls := shape.Draw()
+		for i, c := range calls {
+			if c.Number != i || i > 0 && c.At <= calls[i-1].At {
+				t.Errorf("%s: call %d has number %d and comes at %v after one at %v", what, i, c.Number, c.At, calls[max(0, i-1)].At)
+			}
+		}
+	}
 	names := map[string]bool{}
 	for _, c := range (Shape{Tenants: 1000, Instances: 1}).Draw() {
 		names[c.Tenant] = true

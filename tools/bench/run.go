@@ -4,8 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	mathrand "math/rand/v2"
-	"sync"
 	"time"
 
 	"vingate/internal/gate"
@@ -55,13 +53,7 @@ type bench struct {
 
 // run plays one scenario under one variant, on a gate of its own, with 1.5 to 4 ms on every way to the store and back.
 func (b bench) run(ctx context.Context, s scenario, variant string) (row, error) {
-	var mu sync.Mutex
-	noise := mathrand.New(mathrand.NewPCG(b.seed, 2))
-	m := &meter.Meter{Next: b.api, Delay: func() time.Duration {
-		mu.Lock()
-		defer mu.Unlock()
-		return 1500*time.Microsecond + time.Duration(noise.Int64N(2500))*time.Microsecond
-	}}
+	m := &meter.Meter{Next: b.api, Wire: meter.Wire{Least: 1500 * time.Microsecond, Most: 4 * time.Millisecond, Seed: b.seed}}
 	name := rand.Text()
 	newID := func() string { return rand.Text()[:6] }
 	var open func() gateway

@@ -51,11 +51,14 @@ func (s scenario) calls(span time.Duration, seed uint64) []load.Call {
 	for second := time.Duration(0); s.crowd > 0 && second < span; second += time.Second {
 		crowd := load.Shape{Instances: s.instances, Tenants: s.crowd, Seed: seed + uint64(second/time.Second), Call: each}.Draw()
 		for i := range crowd {
-			crowd[i].At = second
+			crowd[i].At += second
 			crowd[i].Tenant = crowd[i%s.tenants].Tenant
 		}
 		calls = append(calls, crowd...)
 	}
 	slices.SortStableFunc(calls, func(a, b load.Call) int { return int(a.At - b.At) })
+	for i := range calls {
+		calls[i].Number = i
+	}
 	return calls
 }
