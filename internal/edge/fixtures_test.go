@@ -95,35 +95,44 @@ func bubble(t *testing.T, f func(*testing.T, *edgeOf)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(noon))
-		e := &edgeOf{items: map[string]map[string]types.AttributeValue{}}
-		e.upstream = func(q vpic.Query) (map[string]string, error) {
-			time.Sleep(412 * time.Millisecond)
-			return row(map[string]string{"VIN": q.VIN}), nil
-		}
-		e.gate = func() (*gate.Refusal, error) { time.Sleep(3 * time.Millisecond); return nil, nil }
-		e.view = func() (gate.View, error) {
-			return gate.View{Limit: 4, Knobs: gate.Knobs{MaxInFlight: 4, Burst: 10, RatePerSecond: 2}, InFlight: 1, Tokens: 6, NextToken: 130 * time.Millisecond, Queued: 0, KnobsVersion: 3, ReadAt: noon}, nil
-		}
-		e.prime = func(context.Context) error { return nil }
-		e.look = func() (*tenant.Refusal, error) { return nil, nil }
-		e.keys = map[tenant.Hash]tenant.Key{
-			goodHash:    {Hash: goodHash, Tenant: "abcdefghijkl"},
-			revokedHash: {Hash: revokedHash, Tenant: "mnopqrstuvwx", Revoked: noon},
-		}
-		callers, err := tenant.New(tenant.Config{HashKey: []byte("0123456789abcdef"), Keys: (*playedKeys)(e),
-			Keyed: tenant.Plan{RatePerSecond: 1, Burst: 20}, Anonymous: tenant.Plan{RatePerSecond: 1, Burst: 20}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		log := slog.New(slog.NewJSONHandler(&locked{&e.mu, &e.log}, nil))
-		service := decode.New(decode.Config{
-			Gate: (*playedGate)(e), Tenants: (*playedTenants)(e), Upstream: (*playedUpstream)(e),
-			Results:      results.New(results.Config{Client: (*playedTable)(e), Table: "results", Lives: results.Lives{Hard: 720 * time.Hour, Soft: 168 * time.Hour, Negative: 24 * time.Hour}}),
-			MaxWaitBatch: 15 * time.Second, UpstreamTimeout: 10 * time.Second, RequestDeadline: 27 * time.Second, AfterCall: config.AfterCall, Log: log,
-		})
-		e.Handler = New(Config{Decoder: service, Gate: (*playedGate)(e), Callers: callers, Rates: (*playedTenants)(e), Version: "1.2.3", Log: log})
-		f(t, e)
+		f(t, play(t, nil))
 	})
+}
+
+// play makes a handler. Where NHTSA is nil, it is played too.
+func play(t *testing.T, nhtsa decode.Upstream) *edgeOf {
+	t.Helper()
+	e := &edgeOf{items: map[string]map[string]types.AttributeValue{}}
+	if nhtsa == nil {
+		nhtsa = (*playedUpstream)(e)
+	}
+	e.upstream = func(q vpic.Query) (map[string]string, error) {
+		time.Sleep(412 * time.Millisecond)
+		return row(map[string]string{"VIN": q.VIN}), nil
+	}
+	e.gate = func() (*gate.Refusal, error) { time.Sleep(3 * time.Millisecond); return nil, nil }
+	e.view = func() (gate.View, error) {
+		return gate.View{Limit: 4, Knobs: gate.Knobs{MaxInFlight: 4, Burst: 10, RatePerSecond: 2}, InFlight: 1, Tokens: 6, NextToken: 130 * time.Millisecond, Queued: 0, KnobsVersion: 3, ReadAt: noon}, nil
+	}
+	e.prime = func(context.Context) error { return nil }
+	e.look = func() (*tenant.Refusal, error) { return nil, nil }
+	e.keys = map[tenant.Hash]tenant.Key{
+		goodHash:    {Hash: goodHash, Tenant: "abcdefghijkl"},
+		revokedHash: {Hash: revokedHash, Tenant: "mnopqrstuvwx", Revoked: noon},
+	}
+	callers, err := tenant.New(tenant.Config{HashKey: []byte("0123456789abcdef"), Keys: (*playedKeys)(e),
+		Keyed: tenant.Plan{RatePerSecond: 1, Burst: 20}, Anonymous: tenant.Plan{RatePerSecond: 1, Burst: 20}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.NewJSONHandler(&locked{&e.mu, &e.log}, nil))
+	service := decode.New(decode.Config{
+		Gate: (*playedGate)(e), Tenants: (*playedTenants)(e), Upstream: nhtsa,
+		Results:      results.New(results.Config{Client: (*playedTable)(e), Table: "results", Lives: results.Lives{Hard: 720 * time.Hour, Soft: 168 * time.Hour, Negative: 24 * time.Hour}}),
+		MaxWaitBatch: 15 * time.Second, UpstreamTimeout: 10 * time.Second, RequestDeadline: 27 * time.Second, AfterCall: config.AfterCall, Log: log,
+	})
+	e.Handler = New(Config{Decoder: service, Gate: (*playedGate)(e), Callers: callers, Rates: (*playedTenants)(e), Version: "1.2.3", Log: log})
+	return e
 }
 
 type locked struct {
