@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -45,7 +46,19 @@ var spared = []string{
 // questions are keys that are a part of the question, too, with where they are read or written as such.
 var questions = map[string][]string{
 	"vin":       {""},
-	"modelyear": {"internal/edge/"},
+	"modelyear": {"internal/edge/", "internal/api/"},
+}
+
+// carriers are the types outside of package vpic that have places for a part of a vehicle, by their folder: what was read from an answer
+// of vingate's own API. They are filled by reading JSON, or by copying from each other under the same name; see inventions.
+var carriers = map[string]string{
+	"internal/api":  "Answer",  // the answer as the API's client reads it
+	"internal/bulk": "Decoded", // what is written of it for a line of a file
+}
+
+// readers are files that fill a carrier otherwise, with the reason.
+var readers = map[string]string{
+	"internal/bulk/format.go": "reads back the lines that bulk wrote",
 }
 
 // source is a file of Go.
@@ -109,13 +122,22 @@ func parse(t *testing.T, path, name string) source {
 	return source{name, file, set}
 }
 
-// vehicleKeys are NHTSA's and the API's, in small letters.
-var vehicleKeys = func() map[string]bool {
+// fields are NHTSA's keys.
+var fields = func() map[string]bool {
 	keys := map[string]bool{}
 	for _, g := range vpic.Groups() {
 		for _, f := range g.Fields {
-			keys[strings.ToLower(f.Name)] = true
+			keys[f.Name] = true
 		}
+	}
+	return keys
+}()
+
+// vehicleKeys are NHTSA's and the API's, in small letters.
+var vehicleKeys = func() map[string]bool {
+	keys := map[string]bool{}
+	for key := range fields {
+		keys[strings.ToLower(key)] = true
 	}
 	for _, key := range []string{"summary", "fields", "numbers", "year", "vehicle"} {
 		keys[key] = true
@@ -132,6 +154,15 @@ var (
 var makes = regexp.MustCompile(`(?i)\b(acura|audi|bmw|buick|cadillac|chevrolet|chrysler|dodge|ferrari|ford|freightliner|gmc|harley|honda|hyundai|infiniti|jaguar|jeep|kawasaki|kenworth|kia|lexus|` +
 	`mazda|mercedes|mitsubishi|nissan|peterbilt|pontiac|porsche|subaru|suzuki|tesla|toyota|volkswagen|volvo|yamaha)\b`)
 
+// copied says whether a value comes from a place of the same name: x.Make or x.Make().
+func copied(value ast.Expr, name string) bool {
+	if call, ok := value.(*ast.CallExpr); ok && len(call.Args) == 0 {
+		value = call.Fun
+	}
+	from, ok := value.(*ast.SelectorExpr)
+	return ok && from.Sel.Name == name
+}
+
 // inventions finds what could say something of a vehicle that NHTSA did not.
 func inventions(s source) []finding {
 	var found []finding
@@ -145,9 +176,17 @@ func inventions(s source) []finding {
 		}
 	}
 
+	// place is a field of a struct that has NHTSA's name.
+	place := func(at token.Pos, name string, value ast.Expr) {
+		if fields[name] && readers[s.path] == "" && name != "VIN" && name != "ModelYear" && !copied(value, name) {
+			report(at, "%s is given something that is no %s of an answer", name, name)
+		}
+	}
+	folder := path.Dir(s.path)
+
 	name := ""
 	for _, i := range s.file.Imports {
-		switch path, _ := strconv.Unquote(i.Path.Value); path {
+		switch imported, _ := strconv.Unquote(i.Path.Value); imported {
 		case "unsafe":
 			report(i.Pos(), "imports unsafe, which reaches what is closed")
 		case vpicPath:
@@ -182,16 +221,35 @@ func inventions(s source) []finding {
 				}
 			}
 			return n.Tag == nil // it is no text
+		case *ast.TypeSpec:
+			return carriers[folder] != n.Name.Name
+		case *ast.CompositeLit:
+			named, ok := n.Type.(*ast.Ident)
+			if ok && carriers[folder] == named.Name && len(n.Elts) > 0 {
+				if _, keyed := n.Elts[0].(*ast.KeyValueExpr); !keyed {
+					report(n.Pos(), "%s is filled without names", named.Name)
+				}
+			}
 		case *ast.KeyValueExpr:
 			if text, ok := literal(n.Key); ok {
 				key(n.Pos(), "key", text)
 			}
+			if ident, ok := n.Key.(*ast.Ident); ok {
+				place(n.Pos(), ident.Name, n.Value)
+			}
 		case *ast.AssignStmt:
-			for _, left := range n.Lhs {
-				if index, ok := left.(*ast.IndexExpr); ok {
-					if text, ok := literal(index.Index); ok {
+			for i, left := range n.Lhs {
+				switch left := left.(type) {
+				case *ast.IndexExpr:
+					if text, ok := literal(left.Index); ok {
 						key(left.Pos(), "key", text)
 					}
+				case *ast.SelectorExpr:
+					var value ast.Expr // nil where one call gives several
+					if len(n.Lhs) == len(n.Rhs) {
+						value = n.Rhs[i]
+					}
+					place(left.Pos(), left.Sel.Name, value)
 				}
 			}
 		case *ast.ImportSpec:
@@ -278,8 +336,8 @@ func wantExactly(t *testing.T, s source, found []finding) {
 }
 
 func TestSourceCheckCanFail(t *testing.T) {
-	for _, name := range []string{"doors.go", "invented.go"} {
-		s := parse(t, filepath.Join("testdata", name), "internal/decode/"+name)
+	for name, as := range map[string]string{"doors.go": "internal/decode/doors.go", "invented.go": "internal/decode/invented.go", "carried.go": "internal/bulk/carried.go"} {
+		s := parse(t, filepath.Join("testdata", name), as)
 		wantExactly(t, s, inventions(s))
 	}
 	// The same is right where it belongs.
