@@ -226,6 +226,7 @@ func holding(_ *testing.T, e *edgeOf) {
 
 func TestGolden(t *testing.T) {
 	seen := map[decode.Code]bool{}
+	_, document := apiDocument(t)
 	for _, g := range goldens {
 		t.Run(g.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, e *edgeOf) {
@@ -251,6 +252,9 @@ func TestGolden(t *testing.T) {
 					checkProblem(t, res, g.code, head)
 				}
 				checkLog(t, e)
+				for _, fault := range deviations(document, g.request, res) {
+					t.Error(fault)
+				}
 
 				name := filepath.Join("testdata", "golden", g.name+".http")
 				if *update {
