@@ -256,6 +256,63 @@ func TestNpmsLockPinsByChecksumAndNamesNoRegistry(t *testing.T) {
 	wantFinding(t, lockFaults(manifest, `{"packages":{"node_modules/a":{"version":"1.0.0","integrity":"x","resolved":"y"}}}`), "fetched from")
 }
 
+var (
+	testName = regexp.MustCompile("`(?:[a-z/]+: )?((?:Test|Fuzz|Benchmark)[A-Z]\\w+)`")
+	testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)
+)
+
+// testFaults finds tests that a document names and no code has.
+func testFaults(document string, code ...string) []string {
+	known := map[string]bool{}
+	for _, c := range code {
+		for _, m := range testFunc.FindAllStringSubmatch(c, -1) {
+			known[m[1]] = true
+		}
+	}
+	var faults []string
+	for _, m := range testName.FindAllStringSubmatch(document, -1) {
+		if !known[m[1]] {
+			faults = append(faults, m[1]+" is not among the tests")
+		}
+	}
+	return faults
+}
+
+func TestDocumentsNameOnlyTestsThatExist(t *testing.T) {
+	var code []string
+	for _, folder := range []string{"cmd", "functions", "internal"} {
+		err := filepath.WalkDir(filepath.Join(root, folder), func(path string, _ fs.DirEntry, err error) error {
+			if err == nil && strings.HasSuffix(path, "_test.go") {
+				b, err := os.ReadFile(path)
+				code = append(code, string(b))
+				return err
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, pattern := range []string{"docs/*.md", "docs/*/*.md"} {
+		documents, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil || len(documents) == 0 {
+			t.Fatalf("found %d documents: %v", len(documents), err)
+		}
+		for _, d := range documents {
+			name, _ := filepath.Rel(root, d)
+			for _, f := range testFaults(read(t, name), code...) {
+				t.Errorf("%s: %s", name, f)
+			}
+		}
+	}
+}
+
+func TestTestNameCheckCanFail(t *testing.T) {
+	const code = "func TestOne(t *testing.T) {}\nfunc FuzzTwo(f *testing.F) {}\n"
+	wantNone(t, testFaults("`TestOne` and `FuzzTwo`, but `Testing` is a word", code))
+	wantFinding(t, testFaults("`TestOne`, `TestThree_3`", code), "TestThree_3 is not")
+}
+
 func TestLocalLinksOfTheDocumentsLeadSomewhere(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#\s]+)(?:#[^)]*)?\)`)
 	seen := 0
