@@ -175,7 +175,7 @@ func (o *output) Write(p []byte) (int, error) {
 // stack is both built functions with the template's variables, behind a front door.
 type stack struct {
 	t              *testing.T
-	dir            string
+	bin, home      string
 	client         *dynamodb.Client
 	decode, keeper *desk
 	nhtsa          *nhtsa
@@ -190,17 +190,10 @@ const (
 	resultsTable = "ResultsTable"
 )
 
-// newStack starts everything but the gate, which is the keeper's to make.
-func newStack(t *testing.T) *stack {
+// newStack starts everything but the gate, which is the keeper's to make. extra is more of the functions' environment.
+func newStack(t *testing.T, extra ...string) *stack {
 	t.Helper()
-	s := &stack{t: t, dir: t.TempDir(), out: &output{}}
-	for _, fn := range []string{"decode", "keeper"} {
-		cmd := exec.Command("go", "build", "-tags", "lambda.norpc", "-o", filepath.Join(s.dir, fn), "vingate/functions/"+fn)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if b, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("go build: %v\n%s", err, b)
-		}
-	}
+	s := &stack{t: t, bin: bootstraps(t), home: t.TempDir(), out: &output{}}
 	store, err := devstack.StartStore(t.Context(), devstack.Options{Dynoxide: devstack.Find(".", os.Getenv).Dynoxide})
 	if err != nil {
 		t.Fatal(err)
@@ -217,15 +210,44 @@ func newStack(t *testing.T) *stack {
 	t.Cleanup(s.nhtsa.CloseClientConnections)
 	t.Cleanup(s.nhtsa.Close)
 	tpl := theTemplate(t)
-	s.front = s.lambda(tpl, "DecodeFunction", "decode", s.decode, 3, 16)
-	s.keep = s.lambda(tpl, "KeeperFunction", "keeper", s.keeper, 1, 1)
+	s.front = s.lambda(tpl, "DecodeFunction", "decode", s.decode, 3, 16, extra...)
+	s.keep = s.lambda(tpl, "KeeperFunction", "keeper", s.keeper, 1, 1, extra...)
 	return s
 }
 
+// built is the folder of the functions as they are shipped, for this machine.
+var built string
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	_ = os.RemoveAll(built)
+	os.Exit(code)
+}
+
+func bootstraps(t *testing.T) string {
+	t.Helper()
+	if built != "" {
+		return built
+	}
+	dir, err := os.MkdirTemp("", "deploytest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fn := range []string{"decode", "keeper"} {
+		cmd := exec.Command("go", "build", "-tags", "lambda.norpc", "-o", filepath.Join(dir, fn), "vingate/functions/"+fn)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if b, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("go build: %v\n%s", err, b)
+		}
+	}
+	built = dir
+	return dir
+}
+
 // lambda runs a function with the template's own variables, but for those that would make the test long.
-func (s *stack) lambda(tpl template, id, binary string, store *desk, instances, concurrency int) *locallambda.Server {
+func (s *stack) lambda(tpl template, id, binary string, store *desk, instances, concurrency int, extra ...string) *locallambda.Server {
 	s.t.Helper()
-	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir, "AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local", "AWS_REGION=us-east-1"}
+	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + s.home, "AWS_ACCESS_KEY_ID=local", "AWS_SECRET_ACCESS_KEY=local", "AWS_REGION=us-east-1"}
 	value := tpl.environment(id)
 	for name := range tpl.variables(tpl.resources(serverlessFunction)[id]) {
 		env = append(env, name+"="+value(name))
@@ -233,8 +255,10 @@ func (s *stack) lambda(tpl template, id, binary string, store *desk, instances, 
 	env = append(env, "AWS_ENDPOINT_URL_DYNAMODB="+store.URL, "UPSTREAM_URL="+s.nhtsa.URL+"/api/vehicles", "METRICS_NAMESPACE=vingate/test",
 		"LEASE_TTL=2700ms", "UPSTREAM_TIMEOUT=800ms", "MAX_WAIT=300ms", "BULKHEAD_WAIT=150ms", "RATE_PER_SECOND=20", "RATE_BURST=60",
 		"ANON_RATE_PER_SECOND=1000", "ANON_BURST=10000")
-	l, err := locallambda.Start(s.t.Context(), locallambda.Options{Bootstrap: filepath.Join(s.dir, binary), Instances: instances, Concurrency: concurrency,
-		Env: env, Log: s.out, FunctionName: id, Drain: time.Second})
+	env = append(env, extra...)
+	l, err := locallambda.Start(s.t.Context(), locallambda.Options{Bootstrap: filepath.Join(s.bin, binary), Instances: instances, Concurrency: concurrency,
+		Env: env, Log: s.out, FunctionName: id, Drain: time.Second,
+		Sampled: slices.ContainsFunc(extra, func(v string) bool { return strings.HasPrefix(v, "AWS_XRAY_DAEMON_ADDRESS=") })})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -249,7 +249,7 @@ func TestTraceIDsOfCallersAreTakenWhenTheyAreSound(t *testing.T) {
 			t.Errorf("%q: %v, want %v", trace, got, want)
 		}
 	}
-	if id := newTraceID(); !tracePattern.MatchString(id) || !utf8.ValidString(id) {
+	if id := newTraceID(false); !tracePattern.MatchString(id) || !utf8.ValidString(id) {
 		t.Errorf("our own %q is not one", id)
 	}
 }

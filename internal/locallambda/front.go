@@ -38,7 +38,7 @@ func (s *Server) serveFront(w http.ResponseWriter, r *http.Request) {
 	}
 	trace := r.Header.Get("X-Amzn-Trace-Id")
 	if !tracePattern.MatchString(trace) {
-		trace = newTraceID()
+		trace = newTraceID(s.opt.Sampled)
 	}
 	payload, err := json.Marshal(newEvent(r, body, id, trace, time.Now()))
 	if err != nil {

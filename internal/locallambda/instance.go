@@ -420,7 +420,7 @@ func environment(o Options, runtimeAPI string, id int, now time.Time) []string {
 	set("_HANDLER", "bootstrap")
 	set("LAMBDA_TASK_ROOT", filepath.Dir(o.Bootstrap))
 	set("TZ", ":UTC")
-	unlessSet("AWS_XRAY_SDK_DISABLED", "true")
+	unlessSet("AWS_XRAY_SDK_DISABLED", strconv.FormatBool(!o.Sampled))
 	if o.Concurrency > 1 {
 		set("AWS_LAMBDA_MAX_CONCURRENCY", strconv.Itoa(o.Concurrency))
 	}

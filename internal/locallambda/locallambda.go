@@ -75,6 +75,7 @@ type Options struct {
 	Grace        time.Duration // between SIGTERM and SIGKILL in Close; 0 is 2 s
 	FunctionName string        // "" is "vingate-decode"
 	MemoryMB     int           // what the function is told; not enforced; 0 is 512, as in the template
+	Sampled      bool          // whether the trace of each invocation is sampled: the function then sends its segments
 	Env          []string      // environment of the instances, "NAME=value"; nil is this process's
 	Log          io.Writer     // output of the instances and the REPORT lines; nil discards; must not call the Server
 }
@@ -269,7 +270,7 @@ func (s *Server) Instances() []Instance {
 
 // Invoke hands payload to an instance as the Invoke API would, and waits. ctx ends the waiting, not the invocation.
 func (s *Server) Invoke(ctx context.Context, payload []byte) (Result, error) {
-	inv, err := s.dispatch(payload, newTraceID())
+	inv, err := s.dispatch(payload, newTraceID(s.opt.Sampled))
 	if err != nil {
 		return Result{}, err
 	}
@@ -457,9 +458,13 @@ func newGatewayID() string {
 	return base64.StdEncoding.EncodeToString(b[:])
 }
 
-// newTraceID makes an X-Ray trace id that is not sampled.
-func newTraceID() string {
+// newTraceID makes an X-Ray trace id.
+func newTraceID(sampled bool) string {
 	var b [20]byte
 	_, _ = rand.Read(b[:])
-	return fmt.Sprintf("Root=1-%08x-%s;Parent=%s;Sampled=0", time.Now().Unix(), hex.EncodeToString(b[:12]), hex.EncodeToString(b[12:]))
+	decision := 0
+	if sampled {
+		decision = 1
+	}
+	return fmt.Sprintf("Root=1-%08x-%s;Parent=%s;Sampled=%d", time.Now().Unix(), hex.EncodeToString(b[:12]), hex.EncodeToString(b[12:]), decision)
 }

@@ -77,7 +77,7 @@ func (w Watch) Gate(ctx context.Context, outcome string, waited time.Duration) {
 		r.Add(Admissions, 1)
 	}
 	w.Tracer.Annotate(ctx, "outcome", outcome)
-	w.Tracer.Annotate(ctx, "waitedMs", waited.Milliseconds())
+	w.Tracer.Annotate(ctx, "waitedMs", int(waited.Milliseconds()))
 }
 
 // Granted is the outcome of asking the shared budget that leads to a call. Every other is a refusal's cause.

@@ -52,7 +52,8 @@ func (t *Tracer) Subsegment(ctx context.Context, name string, fn func(context.Co
 	return err
 }
 
-// Annotate puts an indexed value on the subsegment that ctx is in. Values are ours, never a caller's.
+// Annotate puts an indexed value (a string, int, float64 or bool: X-Ray takes no other) on the subsegment that ctx is in. Values are
+// ours, never a caller's.
 func (t *Tracer) Annotate(ctx context.Context, key string, value any) {
 	if t == nil || !t.on || xray.GetSegment(ctx) == nil {
 		return
