@@ -34,10 +34,12 @@ var offer = func() *regexp.Regexp {
 // vehicle are words that say what a sentence is about.
 var vehicle = regexp.MustCompile(`(?i)\b(vehicles?|cars?|trucks?|motorcycles?|bus(es)?|trailers?|makes?|models?|trims?|engines?|VINs?|decod(e[sd]?|ing)|years?|doors?|makers?|manufacturers?)\b`)
 
+var sentenceEnd = regexp.MustCompile(`[.!?:;]\s+|\n\s*\n|\n\s*[-#|]`)
+
 // sentences of a text, blanks made one.
 func sentences(text string) []string {
 	var list []string
-	for _, s := range regexp.MustCompile(`[.!?:;]\s+|\n\s*\n|\n\s*[-#|]`).Split(text, -1) {
+	for _, s := range sentenceEnd.Split(text, -1) {
 		if s = strings.Join(strings.Fields(s), " "); s != "" {
 			list = append(list, s)
 		}
@@ -48,7 +50,7 @@ func sentences(text string) []string {
 func offered(text string) []string {
 	var found []string
 	for _, s := range sentences(text) {
-		if offer.MatchString(s) && vehicle.MatchString(s) {
+		if vehicle.MatchString(s) && offer.MatchString(s) {
 			found = append(found, s)
 		}
 	}

@@ -50,6 +50,18 @@
 // A year alone is no knowledge: it may be the caller's own. "Not Applicable" and
 // "Not Reported" are no make and no model.
 //
+// # Who may say something of a vehicle
+//
+// Nobody but NHTSA. An Answer, a Decoding, a Value and a BatchItem cannot be put together or changed outside of
+// this package: they are made of NHTSA's body, by the client or by Read and ReadBatch, or not at all.
+//
+// # What a person reads
+//
+// Sentence says what an answer amounts to and Remarks what NHTSA remarked, in words of our own that stand in words.go
+// and nowhere else; Messages has NHTSA's. A field is absent, not applicable or reported, and a numeric one is a number or
+// nothing. Labels and groups are NHTSA's, from fields.txt; a key that is not there is a text under its own name in GroupOther.
+// SuggestedVIN and PossibleValues are passed on, and never used in place of the VIN.
+//
 // # How strict a body is read
 //
 // Strict: the envelope is one JSON object with nothing behind it; a single decode
