@@ -350,36 +350,38 @@ func TestCapacityOfOneTenantsFlood(t *testing.T) {
 
 // P12: a stored answer costs the shared budget nothing, not even a look.
 func TestCapacityOfAStoredAnswerIsNone(t *testing.T) {
-	const vin = "1HGCM82633A004352"
 	own := ownTables(t)
 	m := &meter.Meter{Next: realClient}
 	k := bucket20(nil)
-	store := opened(0, m, own.Coordination)
-	if err := store.Init(t.Context(), k, FullBucket); err != nil {
+	if err := opened(0, m, own.Coordination).Init(t.Context(), k, FullBucket); err != nil {
 		t.Fatal(err)
 	}
-	answers := results.New(results.Config{Client: m, Table: own.Results, Lives: results.Lives{Hard: 720 * time.Hour, Soft: 168 * time.Hour, Negative: 24 * time.Hour}})
-	service := request.New(request.Config{
-		Gate: store, Tenants: tenants.New(tenants.Config{Client: m, Table: own.Coordination, Now: time.Now, SkewBound: k.SkewBound}), Upstream: nhtsa{}, Results: answers,
-		UpstreamTimeout: 10 * time.Second, RequestDeadline: 27 * time.Second, AfterCall: 2 * time.Second,
-	})
-	ask := func(caller tenant.Caller) (request.Source, *meter.Account) {
+	// Each is asked of an instance that has nothing in its memory.
+	ask := func(n int) (request.Source, *meter.Account) {
 		t.Helper()
+		service := request.New(request.Config{
+			Gate:     opened(n, m, own.Coordination),
+			Tenants:  tenants.New(tenants.Config{Client: m, Table: own.Coordination, Now: time.Now, SkewBound: k.SkewBound}),
+			Upstream: nhtsa{},
+			Results: results.New(results.Config{Client: m, Table: own.Results,
+				Lives: results.Lives{Hard: 720 * time.Hour, Soft: 168 * time.Hour, Negative: 24 * time.Hour}}),
+			UpstreamTimeout: 10 * time.Second, RequestDeadline: 27 * time.Second, AfterCall: 2 * time.Second,
+		})
 		call := called{make(chan struct{}), make(chan time.Duration, 1)}
 		call.takes <- time.Millisecond
 		account := &meter.Account{}
-		got, err := service.Decode(context.WithValue(meter.Charge(t.Context(), account), calledKey{}, call), request.Request{VIN: vin, Caller: caller})
+		got, err := service.Decode(context.WithValue(meter.Charge(t.Context(), account), calledKey{}, call), request.Request{VIN: "1HGCM82633A004352",
+			Caller: tenant.Caller{ID: fmt.Sprintf("caller%06d", n%2), Plan: tenant.Plan{RatePerSecond: 1, Burst: 3, Weight: 1}}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return got.Source, account
 	}
-	plan := tenant.Plan{RatePerSecond: 1, Burst: 3, Weight: 1}
-	if from, paid := ask(tenant.Caller{ID: "first0000000", Plan: plan}); from != request.FromNHTSA || paid.Bill("gate").Writes != 2 || paid.Bill("tenant").Writes != 1 {
+	if from, paid := ask(0); from != request.FromNHTSA || paid.Bill("gate").Writes != 2 || paid.Bill("tenant").Writes != 1 {
 		t.Fatalf("the first answer is from %s and cost %+v", from, paid.Bill())
 	}
-	for i := range 20 {
-		from, paid := ask(tenant.Caller{ID: fmt.Sprintf("caller%06d", i%2), Plan: plan})
+	for n := range 10 {
+		from, paid := ask(1 + n)
 		if all, stored := paid.Bill(), paid.Bill("vin"); from != request.FromCache || all != stored || all.Writes != 0 || all.Reads != 1 {
 			t.Fatalf("an answer from %s cost %+v, of it %+v for the answer itself", from, all, stored)
 		}
