@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -32,12 +33,35 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	if err := root.ExecuteContext(ctx); err != nil {
-		_, _ = fmt.Fprintf(stderr, "vingate: %v\n", err)
-		return 1
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return 0
 	}
-	return 0
+	status := 1
+	var exit *exitError
+	if errors.As(err, &exit) {
+		status, err = exit.status, exit.err
+	}
+	if err != nil {
+		_, _ = fmt.Fprintf(stderr, "vingate: %v\n", err)
+	}
+	return status
 }
+
+// exitError ends the process with another status than 1; err is nil when all has been said.
+type exitError struct {
+	status int
+	err    error
+}
+
+func (e *exitError) Error() string {
+	if e.err == nil {
+		return fmt.Sprintf("exit status %d", e.status)
+	}
+	return e.err.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.err }
 
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
@@ -49,7 +73,7 @@ func newRoot() *cobra.Command {
 		RunE:          help,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newRun(), newServe(), newInvoke(), newTables(), newGate(), newKeys(), newVersion())
+	root.AddCommand(newDecode(), newRun(), newServe(), newInvoke(), newTables(), newGate(), newKeys(), newVersion())
 	return root
 }
 

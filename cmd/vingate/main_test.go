@@ -410,7 +410,7 @@ func TestVersionAndHelp(t *testing.T) {
 	if c.await(t) != 0 {
 		t.Error("without a command it fails")
 	}
-	for _, name := range []string{"run", "serve", "invoke", "tables", "gate", "keys", "version"} {
+	for _, name := range []string{"decode", "run", "serve", "invoke", "tables", "gate", "keys", "version"} {
 		if !strings.Contains(c.out.String(), "\n  "+name+" ") {
 			t.Errorf("the help lacks %s", name)
 		}

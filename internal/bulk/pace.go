@@ -31,10 +31,11 @@ type mark struct {
 	rows int // finished by then
 }
 
-// The speed is that of the last speedWindow, looked at in steps of it.
+// The speed is that of the last speedWindow, looked at in steps, and nobody can say after less than speedLeast.
 const (
 	speedWindow = 5 * time.Minute
 	speedStep   = 5 * time.Second
+	speedLeast  = 3 * time.Second
 )
 
 // add notes how many rows are finished at a time.
@@ -56,7 +57,7 @@ func (s *speed) perSecond(now time.Time) float64 {
 	}
 	first, last := s.marks[0], s.marks[len(s.marks)-1]
 	took := now.Sub(first.at).Seconds()
-	if took <= 0 {
+	if took < speedLeast.Seconds() {
 		return 0
 	}
 	return float64(last.rows-first.rows) / took

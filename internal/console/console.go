@@ -1,6 +1,8 @@
-// Package console is what an operator sees of the live tables at the command line and does to them: the API keys, and the shared budget.
+// Package console is what a person sees at the command line: decodes and the runs over files of them, and what an operator sees of the live
+// tables and does to them, the API keys and the shared budget.
 //
-// It promises that what it prints is what the table said, at the time it says; that a change is told as old and new, after it is made; that
+// It promises that what it prints is what the API or the table said, at the time it says; that what was not decoded has a reason and no word
+// about a vehicle; that a change is told as old and new, after it is made; that
 // an API key is printed once, by the command that made it, and is kept nowhere; and that nothing another person wrote (a label) reaches the
 // terminal as anything but plain characters.
 package console
