@@ -59,7 +59,7 @@ With VINs it prints a card for each, or with --json a line of JSON. A refusal is
 
 With --in it reads a table and writes one record for each row to --out, CSV or JSON lines by its name. The input is text with a header line:
 UTF-8, UTF-16 or Windows-1252, with commas, semicolons, tabs or bars between the columns; all of that is found out. A plain list of VINs
-needs no header. A VIN that a spreadsheet turned into a number (1.23E+16) is reported as damaged, and nothing is guessed.
+needs no header. A VIN that a spreadsheet turned into a number (1.23E+16) is reported as damaged and never repaired.
 
 The run waits out what it is told to wait (Retry-After), shows how far it is and what it waits for, and can be stopped at any time: Ctrl-C
 lets the running call finish, twice ends it at once. The same command again goes on: rows with a record in --out are not asked again, but

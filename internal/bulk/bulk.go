@@ -10,7 +10,7 @@
 //   - A refusal is never repeated at once: not before the Retry-After it came with, nor before a growing pause where it has none.
 //   - Memory does not grow with the file but for some 60 bytes a line.
 //
-// The reader never guesses: a VIN that a spreadsheet turned into a number is reported as damaged.
+// The reader repairs nothing: a VIN that a spreadsheet turned into a number is reported as damaged.
 package bulk
 
 import (

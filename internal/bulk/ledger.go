@@ -28,6 +28,7 @@ type Ledger struct {
 	path   string
 	format Format
 	file   *os.File
+	sync   func(*os.File) error // brings what was written to the disk
 	size   int64
 	seed   maphash.Seed
 	lines  []entry     // by line of the input
@@ -65,7 +66,11 @@ const longestLine = 1 << 20
 
 // OpenLedger opens the file, or makes it, and reads what is there. Nobody else can open it until Close. The error is a *LedgerError, or that of
 // the file system.
-func OpenLedger(path string, format Format) (_ *Ledger, err error) {
+func OpenLedger(path string, format Format) (*Ledger, error) {
+	return openLedger(path, format, (*os.File).Sync)
+}
+
+func openLedger(path string, format Format, sync func(*os.File) error) (_ *Ledger, err error) {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target // a sorted file takes the place of the file, not of a link to it
 	}
@@ -73,7 +78,7 @@ func OpenLedger(path string, format Format) (_ *Ledger, err error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Ledger{path: path, format: format, file: file, seed: maphash.MakeSeed(), known: map[Key]int{}, sorted: true}
+	l := &Ledger{path: path, format: format, file: file, sync: sync, seed: maphash.MakeSeed(), known: map[Key]int{}, sorted: true}
 	defer func() {
 		if err != nil {
 			_ = file.Close()
@@ -269,11 +274,12 @@ func (l *Ledger) Append(records []Record) error {
 }
 
 func (l *Ledger) write(b []byte) error {
-	if _, err := l.file.WriteAt(b, l.size); err != nil {
-		return errors.Join(err, l.file.Truncate(l.size)) // a full disk takes a part
+	_, err := l.file.WriteAt(b, l.size)
+	if err == nil {
+		err = l.sync(l.file)
 	}
-	if err := l.file.Sync(); err != nil {
-		return err
+	if err != nil {
+		return errors.Join(err, l.file.Truncate(l.size)) // a full disk takes a part
 	}
 	l.size += int64(len(b))
 	return nil
@@ -313,7 +319,7 @@ func (l *Ledger) Sort() (err error) {
 			_, err = w.Write(text)
 		}
 	}
-	if err = cmp.Or(err, w.Flush(), file.Chmod(info.Mode().Perm()), file.Sync(), file.Close()); err != nil {
+	if err = cmp.Or(err, w.Flush(), file.Chmod(info.Mode().Perm()), l.sync(file), file.Close()); err != nil {
 		_ = file.Close()
 		return err
 	}
@@ -321,7 +327,7 @@ func (l *Ledger) Sort() (err error) {
 		return err
 	}
 	if dir, err := os.Open(filepath.Dir(l.path)); err == nil {
-		_ = dir.Sync()
+		_ = l.sync(dir)
 		_ = dir.Close()
 	}
 	l.sorted = true

@@ -38,12 +38,15 @@ func opened(t testing.TB, path string, fields Fields) *Ledger {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := OpenLedger(path, f)
+	l, err := openLedger(path, f, unsynced)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return l
 }
+
+// unsynced leaves it to the kernel when something gets to the disk: no test takes the power away.
+func unsynced(*os.File) error { return nil }
 
 func read(t testing.TB, path string) string {
 	t.Helper()
@@ -255,7 +258,7 @@ func TestAFileThatWasCutAnywhereGoesOn(t *testing.T) {
 				if err := os.WriteFile(path, whole[:cut], 0o600); err != nil {
 					t.Fatal(err)
 				}
-				l, err := OpenLedger(path, f)
+				l, err := openLedger(path, f, unsynced)
 				if err != nil {
 					t.Fatalf("cut after %d bytes: %v", cut, err)
 				}
@@ -500,4 +503,35 @@ func FuzzRecords(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Records are on the disk before the next call is made.
+func TestEachBatchIsBroughtToTheDisk(t *testing.T) {
+	f, _ := FormatOf("out.csv", Fields{})
+	var synced []int64
+	full := errors.New("the disk is gone")
+	path := filepath.Join(t.TempDir(), "out.csv")
+	l, err := openLedger(path, f, func(file *os.File) error {
+		info, err := file.Stat()
+		if err != nil {
+			return err
+		}
+		if synced = append(synced, info.Size()); len(synced) == 4 {
+			return full
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ex := examples()
+	if err := errors.Join(l.Append(ex[:2]), l.Append(ex[2:3])); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Append(ex[3:]); !errors.Is(err, full) {
+		t.Errorf("%v", err)
+	}
+	if len(synced) != 4 || !slices.IsSorted(synced) || synced[0] != int64(len(f.header())) || synced[2] <= synced[1] {
+		t.Errorf("%v", synced)
+	}
 }
