@@ -2,6 +2,7 @@ package honesttest
 
 import (
 	"go/ast"
+	"html"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -92,7 +93,7 @@ func TestNoTextOffersSomethingInThePlaceOfNHTSAsAnswer(t *testing.T) {
 	walk(t, func(path, name string) {
 		switch filepath.Ext(name) {
 		case ".html", ".tmpl", ".js", ".mjs":
-			text := read(t, path)
+			text := ofPage(filepath.Ext(name), read(t, path))
 			if m := makes.FindString(text); m != "" {
 				t.Errorf("%s names a make: %s", name, m)
 			}
@@ -128,6 +129,14 @@ func TestWordCheckCanFail(t *testing.T) {
 			t.Errorf("nothing is found in %q", bad)
 		}
 	}
+	for kind, bad := range map[string]string{
+		".html": "<p>It is {{.Word}} <b>probably</b>&nbsp;</p><p>Engines are usually of six cylinders",
+		".mjs":  "say(`a similar\n vehicle`) // as is usual for a car",
+	} {
+		if found := offered(ofPage(kind, bad)); len(found) != 1 {
+			t.Errorf("%s: %q is found in %q", kind, found, bad)
+		}
+	}
 	for _, good := range []string{
 		"NHTSA decoded this VIN without complaint. It may be mistyped.",
 		"Position 9 is 0: one of them may be mistyped. VINs made for markets outside North America often have no check digit.",
@@ -148,6 +157,20 @@ func why(sentence string) string {
 		}
 	}
 	return ""
+}
+
+var (
+	markup  = regexp.MustCompile(`(?s)<!--.*?-->|<[^>]*>|\{\{.*?\}\}`)
+	comment = regexp.MustCompile(`(?s)/\*.*?\*/|(^|\s)//[^\n]*`)
+	quoted  = regexp.MustCompile("'[^'\n]*'|\"[^\"\n]*\"|(?s)`[^`]*`")
+)
+
+// ofPage is what a person may come to read of a page or a script. An attribute's text is not looked at.
+func ofPage(kind, text string) string {
+	if kind == ".html" || kind == ".tmpl" {
+		return html.UnescapeString(markup.ReplaceAllString(text, ". "))
+	}
+	return strings.Join(quoted.FindAllString(comment.ReplaceAllString(text, " "), -1), ". ")
 }
 
 func read(t *testing.T, path string) string {
