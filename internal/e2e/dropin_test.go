@@ -115,7 +115,9 @@ func TestTroubleAtNHTSAIsNeverA200OfTheDropIn(t *testing.T) {
 			p := start(t, 1, 1, "UPSTREAM_TIMEOUT=1s")
 			p.faults(t, standin.Faults{Rules: []standin.Rule{{Kind: kind}}})
 			for _, ask := range []func() (*http.Response, error){
-				func() (*http.Response, error) { return http.Get(p.EdgeURL + "/api/vehicles/decodevinvalues/" + vins[i]) },
+				func() (*http.Response, error) {
+					return http.Get(p.EdgeURL + "/api/vehicles/decodevinvalues/" + vins[i])
+				},
 				func() (*http.Response, error) {
 					return http.PostForm(p.EdgeURL+"/api/vehicles/decodevinvaluesbatch/", url.Values{"data": {vins[i]}})
 				},
