@@ -91,6 +91,10 @@ test: deps $(BIN)/aws-lambda-rie ## Run every test, the end-to-end ones included
 capacity: deps ## Hold the gate to what it may cost in write units and reads, and say what it costs: half a minute
 	@go test -v -count=1 -run 'Capacity' ./internal/gate/dynamo
 
+.PHONY: cost
+cost: deps ## Print what a million decodes cost on AWS, computed from what a decode takes of DynamoDB here
+	@VINGATE_COST=1 go test -count=1 -run TestTheGuidesCost -v ./internal/deploytest | sed -n '/^a live decode/,/^$$/p;/^|/p'
+
 .PHONY: bench-gate
 bench-gate: go-toolchain ## Compare the gate with two other schemes on the local store, a line of JSON each; BENCH=--table for a table
 	@$(MAKE) -s deps >&2

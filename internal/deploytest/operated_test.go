@@ -172,6 +172,12 @@ func (o *output) Write(p []byte) (int, error) {
 	return o.b.Write(p)
 }
 
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
+}
+
 // stack is both built functions with the template's variables, behind a front door.
 type stack struct {
 	t              *testing.T
@@ -349,6 +355,30 @@ func (s *stack) lift() { _, _ = s.gate.Lift(s.t.Context(), true) }
 type operated struct {
 	decode, keeper map[call]int
 	lines          []map[string]any // of stdout, those that are JSON
+	live, stored   use              // of one decode in a quiet hour
+}
+
+// use is what one request took.
+type use struct {
+	writes, reads float64 // DynamoDB's units
+	logged        int     // bytes of its line
+}
+
+// used finds the requests from one source among lines of stdout, and returns the dearest.
+func used(text, source string) (u use) {
+	for line := range strings.Lines(text) {
+		var l struct {
+			Message, Source       string
+			Shared                bool
+			WriteUnits, ReadUnits float64
+		}
+		i := strings.IndexByte(line, '{')
+		if i < 0 || json.Unmarshal([]byte(line[i:]), &l) != nil || l.Message != "request" || l.Source != source || l.Shared {
+			continue
+		}
+		u = use{max(u.writes, l.WriteUnits), max(u.reads, l.ReadUnits), max(u.logged, len(line)-i)}
+	}
+	return u
 }
 
 // day is the one that was lived through.
@@ -382,6 +412,13 @@ func operate(t *testing.T) *operated {
 			t.Errorf("a decode: %s", code)
 		}
 	}
+	for _, i := range s.front.Instances() {
+		_ = s.front.Kill(ctx, i.ID)
+	}
+	if code := s.get(first, ""); code != "" { // another instance has it from the table
+		t.Errorf("a stored answer: %s", code)
+	}
+	o.live, o.stored = used(s.out.String(), "nhtsa"), used(s.out.String(), "cache")
 	s.nhtsa.mode.Store("slow")
 	same := "/v1/vins/" + s.vin()
 	var wg sync.WaitGroup
@@ -483,14 +520,14 @@ func operate(t *testing.T) *operated {
 	}
 
 	o.decode, o.keeper = s.decode.calls, s.keeper.calls
-	for line := range strings.Lines(s.out.b.String()) {
+	for line := range strings.Lines(s.out.String()) {
 		var l map[string]any
 		if i := strings.IndexByte(line, '{'); i >= 0 && json.Unmarshal([]byte(line[i:]), &l) == nil {
 			o.lines = append(o.lines, l)
 		}
 	}
 	if t.Failed() {
-		t.Logf("%s", s.out.b.String())
+		t.Logf("%s", s.out)
 	}
 	return o
 }
