@@ -12,7 +12,7 @@ PORT ?= 8080
 UPSTREAM ?= standin
 # The file that `make invoke` and `make sam-invoke` hand to the function.
 EVENT ?= events/decode.json
-# What `make bench-gate` hands to the benchmark: --table, --for 5s, --scenario flood, --variant cas, --seed 2.
+# What `make bench-gate` hands to the benchmark: --table, --brief, --for 5s, --scenario flood, --variant cas, --seed 2.
 BENCH ?=
 # How long `make fuzz` stays with each parser.
 FUZZTIME ?= 10s

@@ -132,6 +132,44 @@ func TestTheTableHasARowForEach(t *testing.T) {
 	}
 }
 
+func TestTheShortTableSetsTheVariantsSideBySide(t *testing.T) {
+	var out bytes.Buffer
+	short(&out, []row{
+		{Scenario: "light", Variant: "vingate", Offered: 2, Admitted: 2, WritesPerAdmission: 2, ReadsPerAdmission: 0.5, BudgetUse: 0.5, P99: 9600},
+		{Scenario: "flood", Variant: "vingate", Offered: 9, Admitted: 3},
+		{Scenario: "light", Variant: "read-put", Offered: 2, Admitted: 1, WritesPerAdmission: 4, WritesPerRefusal: 8, ReadsPerAdmission: 2, ReadsPerRefusal: 4, P99: 90400},
+		{Scenario: "light", Variant: "cas", Offered: 2, Admitted: 2, WritesPerAdmission: 3, BudgetUse: 1},
+	})
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 3 || lines[2] != "| light | 2.00 / 3.00 / 4.00 | - / - / 8.00 | 0.5 / 0.0 / 3.0 | 0.50 / 1.00 / 0.00 | 10 ms / 0 ms / 90 ms |" {
+		t.Errorf("\n%s", &out)
+	}
+}
+
+func TestAFormerRunIsShownAsATable(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "run")
+	var lines, fromFile, direct, errs bytes.Buffer
+	rows := []row{{Scenario: "light", Variant: "cas", Offered: 2, Admitted: 2, P50: 9600, Jain: 0.5}, {Scenario: "flood", Variant: "cas", Offered: 9}}
+	for _, r := range rows {
+		if err := json.NewEncoder(&lines).Encode(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(path, lines.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	table(&direct, rows)
+	if code := run(t.Context(), []string{"--from", path, "--table"}, &fromFile, &errs); code != 0 || !strings.HasSuffix(fromFile.String(), direct.String()) {
+		t.Errorf("%d, %q:\n%s", code, &errs, &fromFile)
+	}
+	if err := os.WriteFile(path, []byte("{]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code := run(t.Context(), []string{"--from", path, "--table"}, &fromFile, &errs); code != 1 || !strings.Contains(errs.String(), path) {
+		t.Errorf("%d, %q", code, &errs)
+	}
+}
+
 func TestWrongArgumentsAreToldAndStartNothing(t *testing.T) {
 	for _, args := range [][]string{{"--scenario", "storm"}, {"--variant", "redis"}, {"--for", "1ms"}, {"--nonsense"}, {"more"}} {
 		var out, errs bytes.Buffer

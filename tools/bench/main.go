@@ -1,10 +1,12 @@
 // Command bench compares vingate's gate with two other ways to keep the same gate in DynamoDB (package versioned): same
-// load, same delays, same seeds, on the local store. It prints one line of JSON for each scenario and variant, or a table.
+// load, same delays, same seeds, on the local store. It prints one line of JSON for each scenario and variant, or a table of
+// them.
 package main
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -35,6 +37,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	asTable := flags.Bool("table", false, "print a table in Markdown instead of lines of JSON")
+	brief := flags.Bool("brief", false, "print a short table, a row for each scenario")
+	from := flags.String("from", "", "do not measure: take the lines of JSON of a former run from this file")
 	span := flags.Duration("for", 20*time.Second, "how long each scenario offers its load")
 	seed := flags.Uint64("seed", 1, "of the load and the delays")
 	only := flags.String("scenario", "", "only this one: light, saturation, flood, flood50, queue or contention")
@@ -53,25 +57,53 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		_, _ = fmt.Fprintln(stderr, "bench: no such scenario or variant, or less than a second of load; see --help")
 		return 2
 	}
-	rows, err := all(ctx, chosen, schemes, bench{table: coordination, now: time.Now, span: *span, seed: *seed}, func(r row) error {
-		if *asTable {
-			_, _ = fmt.Fprintf(stderr, "%s, %s: done\n", r.Scenario, r.Variant)
-			return nil
-		}
-		return json.NewEncoder(stdout).Encode(r)
-	})
+	var rows []row
+	var err error
+	if *from != "" {
+		rows, err = read(*from)
+	} else {
+		rows, err = all(ctx, chosen, schemes, bench{table: coordination, now: time.Now, span: *span, seed: *seed}, func(r row) error {
+			if *asTable || *brief {
+				_, _ = fmt.Fprintf(stderr, "%s, %s: done\n", r.Scenario, r.Variant)
+				return nil
+			}
+			return json.NewEncoder(stdout).Encode(r)
+		})
+	}
 	if err != nil {
 		_, _ = fmt.Fprintf(stderr, "bench: %v\n", err)
 		return 1
 	}
-	if *asTable {
+	switch {
+	case *asTable:
 		for _, s := range chosen {
 			_, _ = fmt.Fprintf(stdout, "- `%s`: %s\n", s.name, s.says)
 		}
 		_, _ = fmt.Fprintln(stdout)
 		table(stdout, rows)
+	case *brief:
+		short(stdout, rows)
 	}
 	return 0
+}
+
+// read takes the rows of a former run from its lines of JSON.
+func read(path string) ([]row, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	var rows []row
+	for lines := json.NewDecoder(file); ; {
+		var r row
+		if err := lines.Decode(&r); errors.Is(err, io.EOF) {
+			return rows, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		rows = append(rows, r)
+	}
 }
 
 const (
