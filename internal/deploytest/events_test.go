@@ -2,6 +2,7 @@ package deploytest
 
 import (
 	"bytes"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -54,7 +55,14 @@ func requestFaults(text string) []string {
 	want("requestContext.http.path", e.RequestContext.HTTP.Path, e.RawPath)
 	want("requestContext.http.userAgent", e.RequestContext.HTTP.UserAgent, e.Headers["user-agent"])
 	want("requestContext.domainName", e.RequestContext.DomainName, e.Headers["host"])
-	want("content-length", e.Headers["content-length"], strconv.Itoa(len(e.Body)))
+	body := []byte(e.Body)
+	if e.IsBase64Encoded {
+		var err error
+		if body, err = base64.StdEncoding.DecodeString(e.Body); err != nil {
+			faults = append(faults, "body: "+err.Error())
+		}
+	}
+	want("content-length", e.Headers["content-length"], strconv.Itoa(len(body)))
 	for name := range e.Headers {
 		want("header name", name, strings.ToLower(name))
 	}
@@ -144,7 +152,7 @@ func overrideFaults(text string, tpl template) []string {
 
 func TestEveryEventDecodesIntoItsType(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, "events", "*.json"))
-	if err != nil || len(files) < 6 {
+	if err != nil || len(files) < 8 {
 		t.Fatalf("found %d events: %v", len(files), err)
 	}
 	tpl := theTemplate(t)

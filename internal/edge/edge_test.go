@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -470,5 +471,32 @@ func checkValues(t *testing.T, res httpResponse) {
 	}
 	if res.StatusCode >= 400 && res.Body != "" && !json.Valid([]byte(res.Body)) {
 		t.Fatalf("body %q", res.Body)
+	}
+}
+
+// The sample events are answered as their names promise.
+func TestTheSampleEventsAreAnswered(t *testing.T) {
+	for name, want := range map[string]struct {
+		status int
+		says   string
+	}{
+		"decode":            {200, `{"vin":"` + accord + `"`},
+		"lower-case-dashes": {200, `{"vin":"` + accord + `","submitted":"1hgcm`},
+		"batch":             {200, `{"results":[{"vin":"` + accord + `","status":200`},
+		"drop-in":           {200, `{"Count":1,"Message":"`},
+		"drop-in-batch":     {200, `{"Count":2,"Message":"`},
+		"invalid":           {400, `VIN_INVALID`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, e *edgeOf) {
+				payload, err := os.ReadFile("../../events/" + name + ".json")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if res := e.invoke(t, payload); res.StatusCode != want.status || !strings.Contains(res.Body, want.says) {
+					t.Errorf("%s", res)
+				}
+			})
+		})
 	}
 }
