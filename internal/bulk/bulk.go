@@ -8,7 +8,7 @@
 //   - The record file is the only memory. What was written to it before a stop, a crash or a kill -9 is not asked again; a last line that
 //     was torn is taken off and asked again; a file that is not the record of this input is not touched.
 //   - A refusal is never repeated at once: not before the Retry-After it came with, nor before a growing pause where it has none.
-//   - Memory does not grow with the file but for some 60 bytes a line.
+//   - Memory does not grow with the file but for less than 100 bytes a line.
 //
 // The reader repairs nothing: a VIN that a spreadsheet turned into a number is reported as damaged.
 package bulk

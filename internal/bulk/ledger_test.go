@@ -4,13 +4,16 @@ package bulk
 
 import (
 	"bytes"
+	"context"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -534,4 +537,48 @@ func TestEachBatchIsBroughtToTheDisk(t *testing.T) {
 	if len(synced) != 4 || !slices.IsSorted(synced) || synced[0] != int64(len(f.header())) || synced[2] <= synced[1] {
 		t.Errorf("%v", synced)
 	}
+}
+
+// A large file takes time, not memory: what is kept of each line is a few words.
+func TestMemoryGrowsByAFewWordsALine(t *testing.T) {
+	const lines, most = 100_000, 120 // bytes a line
+	path := filepath.Join(t.TempDir(), "out.csv")
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	l := opened(t, path, Fields{})
+	n := 0
+	next := func() (Row, error) {
+		if n == lines {
+			return Row{}, io.EOF
+		}
+		n++
+		return Row{Line: n + 1, VIN: fmt.Sprintf("1HGCM82603A%06d", n)}, nil
+	}
+	before := heap()
+	r := new(script).run(nil)
+	r.Next, r.Book, r.Batch, r.Before = next, l, 50, Survey{Total: lines}
+	r.Ask = func(_ context.Context, q []api.Question) ([]api.Result, error) { return all(q) }
+	if sum := do(t, r); sum.End != Complete || sum.Done != lines {
+		t.Fatalf("%+v", sum)
+	}
+	grown := heap() - before
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := heap()
+	l = opened(t, path, Fields{})
+	n = 0
+	if s, err := l.Survey(next); err != nil || s.Done != lines {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	reopened := heap() - again
+	t.Logf("%d bytes a line in a run, %d when it is gone on with", grown/lines, reopened/lines)
+	if grown/lines > most || reopened/lines > most {
+		t.Errorf("more than %d", most)
+	}
+	runtime.KeepAlive(l)
 }

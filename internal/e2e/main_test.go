@@ -38,7 +38,7 @@ func run(m *testing.M) int {
 	places.Bin = dir
 	for _, build := range [][]string{
 		{"-o", dir + "/", "-tags", "lambda.norpc", "-trimpath", "vingate/functions/decode"},
-		{"-o", dir + "/", "vingate/cmd/vpic-standin"},
+		{"-o", dir + "/", "vingate/cmd/vpic-standin", "vingate/cmd/vingate"},
 	} {
 		cmd := exec.Command("go", append([]string{"build"}, build...)...)
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
