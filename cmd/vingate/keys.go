@@ -40,7 +40,7 @@ input, where it does not get into the shell's history.`,
 		RunE: help,
 	}
 	tableFlag(cmd, &table)
-	cmd.AddCommand(newKeysCreate(&table), newKeysList(&table), newKeysRevoke(&table), newKeysRotate(&table))
+	cmd.AddCommand(newKeysCreate(&table), newKeysList(&table), newKeysUsage(&table), newKeysRevoke(&table), newKeysRotate(&table))
 	return cmd
 }
 
@@ -107,6 +107,24 @@ func newKeysList(table *string) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withKeys(cmd, *table, func(ctx context.Context, k *console.Keys) error {
 				return k.List(ctx, cmd.OutOrStdout(), json)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&json, "json", false, "print JSON")
+	return cmd
+}
+
+func newKeysUsage(table *string) *cobra.Command {
+	var json bool
+	cmd := &cobra.Command{
+		Use:   "usage",
+		Short: "List how many decodes each tenant was charged on each of the last eight days",
+		Long: `Counted is what went to NHTSA for the tenant, in the cost of his bucket: a stored answer, and a call that another's request began,
+are none of it. Days are of UTC. Of callers without a key nothing of the kind is kept.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withKeys(cmd, *table, func(ctx context.Context, k *console.Keys) error {
+				return k.Usage(ctx, cmd.OutOrStdout(), json)
 			})
 		},
 	}

@@ -55,6 +55,7 @@ func TestKeys(t *testing.T) {
 		t.Fatalf("no key in %s", created)
 	}
 	list := says(t, "Dealer", "keys", "list")
+	says(t, "TODAY (UTC)", "keys", "usage")
 	if strings.Contains(list, "vg_") || !strings.Contains(list, "5/s") {
 		t.Errorf("the list: %s", list)
 	}

@@ -40,9 +40,12 @@ var noon = time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 
 // ring is a table of keys in memory.
 type ring struct {
-	keys []tenant.Key
-	err  error
+	keys  []tenant.Key
+	usage map[string]map[tenant.Day]int
+	err   error
 }
+
+func (r *ring) Usage(context.Context) (map[string]map[tenant.Day]int, error) { return r.usage, r.err }
 
 func (r *ring) Create(_ context.Context, k tenant.Key) error {
 	if r.err != nil {

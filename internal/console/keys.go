@@ -21,6 +21,7 @@ import (
 type Ring interface {
 	Create(context.Context, tenant.Key) error
 	List(context.Context) ([]tenant.Key, error)
+	Usage(context.Context) (map[string]map[tenant.Day]int, error)
 	Revoke(context.Context, tenant.Hash, time.Time) error
 	Rotate(ctx context.Context, old tenant.Hash, end time.Time, k tenant.Key) error
 }

@@ -167,3 +167,25 @@ func TestALabelThatWouldTakeOverTheTerminalDoesNot(t *testing.T) {
 		t.Errorf("%q", out)
 	}
 }
+
+func TestUsageIsToldByTenantAndDay(t *testing.T) {
+	r, now := &ring{}, noon
+	k := keysAt(r, &now)
+	golden(t, "keys-usage-none", printed(t, func(b *bytes.Buffer) error { return k.Usage(t.Context(), b, false) }))
+	for id, label := range map[string]string{"aaaaaaaaaaaa": "Dealer"} {
+		_, key := k.make(id, label, tenant.Plan{})
+		_, next := k.make(id, label, tenant.Plan{}) // the key it was changed for
+		r.keys = append(r.keys, key, next)
+	}
+	_, idle := k.make("bbbbbbbbbbbb", "Idle", tenant.Plan{})
+	r.keys = append(r.keys, idle)
+	today := tenant.DayOf(noon)
+	r.usage = map[string]map[tenant.Day]int{"aaaaaaaaaaaa": {today: 12, today - 1: 340, today - 7: 5, today - 8: 99}}
+	golden(t, "keys-usage", printed(t, func(b *bytes.Buffer) error { return k.Usage(t.Context(), b, false) }))
+	golden(t, "keys-usage-json", printed(t, func(b *bytes.Buffer) error { return k.Usage(t.Context(), b, true) }))
+	r.err = errors.New("denied")
+	r.keys = nil
+	if err := k.Usage(t.Context(), &bytes.Buffer{}, false); err == nil {
+		t.Error("no error")
+	}
+}

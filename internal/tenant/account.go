@@ -18,7 +18,21 @@ type Account struct {
 	// Expires is when DynamoDB may delete the item, in seconds since 1970; 0 is never. From then on it counts as absent, deleted or
 	// not: DynamoDB is late with it by days.
 	Expires int64
+	// Usage is what was charged on each of the last days, of a tenant with an API key. It decides nothing.
+	Usage map[Day]int
 }
+
+// Day is a day of UTC, in days since 1970.
+type Day int
+
+// DayOf is the day of an instant.
+func DayOf(t time.Time) Day { return Day(t.Unix() / 86400) }
+
+// Time is the day's first instant.
+func (d Day) Time() time.Time { return time.Unix(int64(d)*86400, 0).UTC() }
+
+// UsageDays is how many days an account remembers, today included.
+const UsageDays = 8
 
 // absent says whether the account counts as one that has used nothing.
 func (a Account) absent(now gate.Micros) bool {
@@ -80,6 +94,11 @@ type Charge struct {
 	Step    gate.Micros
 	Forget  []string // ids so old that no try of theirs can come any more
 	Expires int64    // to set; 0 for a tenant who is kept for ever
+
+	// Usage of a tenant with a key, counted in the same write.
+	Day  Day // 0: not counted
+	Cost int
+	Over []Day // to be forgotten
 }
 
 // mostForgotten bounds one write's expression. A charge adds one id, so they go faster than they come.
@@ -103,6 +122,15 @@ func (a Account) Charge(now gate.Micros, c Caller, id string, cost int, memory t
 	}
 	if w.Band != Fresh {
 		w.Forget = a.forgettable(now, memory, id)
+	}
+	if !c.Anonymous {
+		w.Day, w.Cost = DayOf(now.Time()), max(1, cost)
+		for day := range a.Usage {
+			if day <= w.Day-UsageDays {
+				w.Over = append(w.Over, day)
+			}
+		}
+		slices.Sort(w.Over)
 	}
 	if c.Anonymous {
 		// Another burst's time is added for charges by others that this view has not seen.
@@ -145,8 +173,18 @@ func (w Charge) Holds(a Account) bool {
 
 // Apply is the update.
 func (w Charge) Apply(a Account) Account {
+	if w.Day != 0 {
+		usage := map[Day]int{}
+		for day, n := range a.Usage {
+			if !slices.Contains(w.Over, day) {
+				usage[day] = n
+			}
+		}
+		usage[w.Day] += w.Cost
+		a.Usage = usage
+	}
 	if w.Band == Fresh {
-		return Account{There: true, TAT: w.Now + w.Step, Recent: map[string]gate.Millis{w.ID: w.Now.Millis()}, Expires: w.Expires}
+		return Account{There: true, TAT: w.Now + w.Step, Recent: map[string]gate.Millis{w.ID: w.Now.Millis()}, Expires: w.Expires, Usage: a.Usage}
 	}
 	a.Recent = maps.Clone(a.Recent)
 	for _, id := range w.Forget {

@@ -251,6 +251,9 @@ func TestProperty_EveryGrantIsChargedOnceWhateverHappensToItsWrites(t *testing.T
 			before := a
 			a = w.Apply(a)
 			applied[w.ID]++
+			if counted := used(a) - used(before); caller.Anonymous && counted != 0 || !caller.Anonymous && counted != w.Cost {
+				t.Fatalf("%d were counted by %+v", counted, w)
+			}
 			tat := w.Now // of a tenant who has used nothing
 			if !before.absent(w.Now) {
 				tat = max(before.TAT, w.Now)
@@ -293,4 +296,36 @@ func TestProperty_EveryGrantIsChargedOnceWhateverHappensToItsWrites(t *testing.T
 			}
 		}
 	})
+}
+
+// used is what an account counts, over all days.
+func used(a Account) (n int) {
+	for _, of := range a.Usage {
+		n += of
+	}
+	return n
+}
+
+func TestAnAccountOfAKeyRemembersEightDays(t *testing.T) {
+	caller := Caller{ID: "dealer", Plan: Plan{RatePerSecond: 1, Burst: 20}}
+	var a Account
+	now := midday
+	for day := range 20 {
+		for n := range 1 + day%3 {
+			w := a.Charge(now, caller, fmt.Sprint(day, ".", n), 1+n, time.Second)
+			if !w.Holds(a) {
+				t.Fatalf("%+v does not hold on %+v", w, a)
+			}
+			a = w.Apply(a)
+			now += 5_000_000
+		}
+		now += 86_400_000_000
+	}
+	today := DayOf(midday.Time()) + 19
+	if len(a.Usage) != UsageDays || a.Usage[today] != 1+2 || a.Usage[today-1] != 1 || a.Usage[today-2] != 1+2+3 {
+		t.Errorf("on day %d: %v", today, a.Usage)
+	}
+	if b := (Account{}).Charge(midday, Caller{ID: "visitor", Anonymous: true, Plan: caller.Plan}, "x", 1, time.Second).Apply(Account{}); b.Usage != nil {
+		t.Errorf("of an address it is kept how much it uses: %v", b.Usage)
+	}
 }

@@ -2,6 +2,7 @@ package dynamo
 
 import (
 	"strconv"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
@@ -15,6 +16,7 @@ const (
 	attrTAT     = "t"       // N: microseconds since gate.Epoch
 	attrRecent  = "r"       // M: id of a charge -> N, when, in milliseconds
 	attrExpires = "expires" // N: seconds since 1970; with anonymous tenants only
+	attrDay     = "d"       // and the number of a day: N: what was charged on it; with keys' tenants only
 )
 
 type item = map[string]types.AttributeValue
@@ -25,7 +27,9 @@ func number[N ~int | ~int64](n N) types.AttributeValue {
 
 func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
 
-func accountKey(id string) item { return item{attrKey: text("tenant#" + id)} }
+const tenantPrefix = "tenant#"
+
+func accountKey(id string) item { return item{attrKey: text(tenantPrefix + id)} }
 
 // integer reads a number. ok is false when there is something else, or nothing.
 func integer(v types.AttributeValue) (n int64, ok bool) {
@@ -63,5 +67,25 @@ func decode(it item) (tenant.Account, error) {
 			return tenant.Account{}, damaged("an account's %q is no time", attrExpires)
 		}
 	}
+	a.Usage = usageOf(it)
 	return a, nil
 }
+
+// usageOf reads what was charged on each day, nil for nothing. It decides nothing, so what cannot be read is left out.
+func usageOf(it item) (usage map[tenant.Day]int) {
+	for name, v := range it {
+		number, is := strings.CutPrefix(name, attrDay)
+		day, err := strconv.Atoi(number)
+		n, ok := integer(v)
+		if !is || err != nil || !ok {
+			continue
+		}
+		if usage == nil {
+			usage = map[tenant.Day]int{}
+		}
+		usage[tenant.Day(day)] = int(n)
+	}
+	return usage
+}
+
+func dayAttribute(d tenant.Day) string { return attrDay + strconv.Itoa(int(d)) }

@@ -207,6 +207,30 @@ func (r *Keyring) List(ctx context.Context) ([]tenant.Key, error) {
 	return keys, errors.Join(bad...)
 }
 
+// Usage is what each tenant with a key was charged on each of the last days, by tenant.
+func (r *Keyring) Usage(ctx context.Context) (map[string]map[tenant.Day]int, error) {
+	all := map[string]map[tenant.Day]int{}
+	for next := item(nil); ; {
+		out, err := r.Client.Scan(ctx, &dynamodb.ScanInput{
+			TableName: aws.String(r.Table), Limit: aws.Int32(page), ExclusiveStartKey: next,
+			FilterExpression:         aws.String("begins_with(pk, :tenant) AND attribute_not_exists(#x)"),
+			ExpressionAttributeNames: map[string]string{"#x": attrExpires}, ExpressionAttributeValues: item{":tenant": text(tenantPrefix)},
+		})
+		if err != nil {
+			return nil, fail(ctx, "read the usage", err)
+		}
+		for _, it := range out.Items {
+			pk, _ := it[attrKey].(*types.AttributeValueMemberS)
+			if usage := usageOf(it); pk != nil && usage != nil {
+				all[strings.TrimPrefix(pk.Value, tenantPrefix)] = usage
+			}
+		}
+		if next = out.LastEvaluatedKey; len(next) == 0 {
+			return all, nil
+		}
+	}
+}
+
 // Revoke ends a key at a time, or earlier if it ends earlier already. ErrKeyGone: nothing was changed.
 func (r *Keyring) Revoke(ctx context.Context, h tenant.Hash, at time.Time) error {
 	_, err := r.Client.UpdateItem(ctx, &dynamodb.UpdateItemInput{

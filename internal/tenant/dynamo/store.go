@@ -302,9 +302,16 @@ func input(table, id string, w tenant.Charge) *dynamodb.UpdateItemInput {
 	if w.Expires != 0 {
 		set, values[":x"] = append(set, "#x = :x"), number(w.Expires)
 	}
+	for _, day := range w.Over {
+		remove = append(remove, dayAttribute(day))
+	}
 	update := "SET " + strings.Join(set, ", ")
 	if len(remove) > 0 {
 		update += " REMOVE " + strings.Join(remove, ", ")
+	}
+	if w.Day != 0 { // the id in the condition keeps a write that is repeated from counting twice
+		update += " ADD " + dayAttribute(w.Day) + " :cost"
+		values[":cost"] = number(w.Cost)
 	}
 	return &dynamodb.UpdateItemInput{
 		TableName: aws.String(table), Key: accountKey(id),

@@ -116,6 +116,9 @@ func put(id string, a tenant.Account) {
 		if a.Expires != 0 {
 			it[attrExpires] = number(a.Expires)
 		}
+		for day, n := range a.Usage {
+			it[dayAttribute(day)] = number(n)
+		}
 		_, err = realClient.PutItem(context.Background(), &dynamodb.PutItemInput{TableName: aws.String(table), Item: it})
 	} else {
 		_, err = realClient.DeleteItem(context.Background(), &dynamodb.DeleteItemInput{TableName: aws.String(table), Key: accountKey(id)})
@@ -140,6 +143,12 @@ func TestEveryChargeMeansTheSameInTheCoreAndInTheStore(t *testing.T) {
 		}
 		if rapid.Bool().Draw(t, "anonymous") {
 			a.Expires = noon.Time().Unix() + rapid.SampledFrom([]int64{-86400, -1, 0, 1, 7200}).Draw(t, "expires")
+		}
+		for _, ago := range rapid.SliceOfDistinct(rapid.SampledFrom([]int{0, 1, 7, 8, 30}), rapid.ID[int]).Draw(t, "used days ago") {
+			if a.Usage == nil {
+				a.Usage = map[tenant.Day]int{}
+			}
+			a.Usage[tenant.DayOf(noon.Time())-tenant.Day(ago)] = rapid.IntRange(1, 3).Draw(t, "used")
 		}
 		return a
 	}
