@@ -37,10 +37,11 @@ type was struct {
 
 type desk struct {
 	*Desk
-	free   Micros // one caller at a time
-	seen   Promise
-	seenAt Micros
-	any    bool
+	busy    bool // one caller at a time
+	waiting []func()
+	seen    Promise
+	seenAt  Micros
+	any     bool
 }
 
 type occasion struct {
@@ -153,34 +154,64 @@ func (w *town) send(instance int, r Request, refusal Refusal, done func(time.Dur
 		done(refusal.RetryAfter)
 		return
 	}
-	start := max(w.now, d.free)
-	answer := start
-	if !d.any || start-d.seenAt > 100_000 { // look first
-		d.any, d.seen, d.seenAt = true, w.seenBefore(start-w.lag), start
-		answer += w.lag
-		w.reads++
+	answer := func(place Micros) {
+		done(c.RetryAfter(place))
+		if d.busy = len(d.waiting) > 0; d.busy {
+			next := d.waiting[0]
+			d.waiting = d.waiting[1:]
+			next()
+		}
 	}
-	var write Reserve
-	w.seq++
-	write, due := d.Reserve(c, fmt.Sprint(w.seq), d.seen)
-	if due {
-		answer += w.lag
-	}
-	d.free = answer
-	w.at(answer, func() {
-		if due {
+	ask := func() {
+		w.seq++
+		place, write := d.Ask(c, fmt.Sprint(w.seq), d.seen)
+		if write == nil {
+			answer(place)
+			return
+		}
+		w.at(w.now+w.lag, func() {
 			w.writes++
 			p := w.promise[len(w.promise)-1].p
-			if write.Holds(p) {
+			held := write.Holds(p)
+			if held {
 				p = write.Apply(p)
 				w.promise = append(w.promise, was{w.now, p})
 			} else {
 				w.failed++
 			}
 			d.seen, d.seenAt = p, w.now
+			switch {
+			case place != 0:
+			case held:
+				place = d.Took(c, *write, p)
+			default:
+				place = d.Missed(c, p)
+			}
+			answer(place)
+		})
+	}
+	serve := func() {
+		if place, ok := d.Deal(c); ok {
+			answer(place)
+			return
 		}
-		done(c.RetryAfter(c.Place(d.seen)))
-	})
+		if d.any && w.now-d.seenAt <= 100_000 {
+			ask()
+			return
+		}
+		w.reads++ // look first
+		asked := w.now
+		w.at(w.now+w.lag, func() {
+			d.any, d.seen, d.seenAt = true, w.seenBefore(asked-w.lag), w.now
+			ask()
+		})
+	}
+	if d.busy {
+		d.waiting = append(d.waiting, serve)
+		return
+	}
+	d.busy = true
+	serve()
 }
 
 // obey is a client that comes back when it is told to until it is served.
@@ -206,28 +237,35 @@ func crowdKnobs() Knobs {
 	return k
 }
 
-// P10 where callers may wait in the line. Without one the bounds are wider: see docs/design.md, which has the figures of 20 seeds.
+// P10, whether callers may wait in a line or not. A crowd of a hundred on ten instances takes eleven or twelve writes: one of each instance, so that a
+// lone caller is told the gate's own time, and one more of those that send away more than twelve. What a flood costs: TestAFlood....
 func TestACrowdThatObeysNeedsTwoTries(t *testing.T) {
-	const size = 100
-	seeds := 20
-	if raceDetector { // one goroutine: it finds nothing here
-		seeds = 10
+	if raceDetector {
+		t.Skip("one goroutine: run without the race detector")
 	}
+	const size, seeds = 100, 40
 	k := crowdKnobs()
+	bucket := k.Bucket()
 	for _, c := range []struct {
 		patience, over time.Duration
 		instances      int
-		tries, last    float64
+		tries, writes  float64
 	}{
-		{3 * time.Second, 200 * time.Millisecond, 10, 2.1, 40},
-		{3 * time.Second, 200 * time.Millisecond, 100, 2.1, 40},
-		{3 * time.Second, 0, 10, 2.7, 40},
-		{3 * time.Second, 0, 100, 2.7, 40},
-		{0, 200 * time.Millisecond, 10, 2.45, 40},
-		{0, 200 * time.Millisecond, 100, 2.45, 40},
-		{0, 0, 10, 2.7, 40},
-		{0, 0, 100, 2.7, 45},
+		{0, 200 * time.Millisecond, 1, 2.1, 0.11},
+		{0, 200 * time.Millisecond, 10, 2.1, 0.12},
+		{0, 200 * time.Millisecond, 50, 2.1, 0.22},
+		{0, 200 * time.Millisecond, 100, 2.1, 0.24},
+		{0, 0, 10, 2.7, 0.13},
+		{0, 0, 50, 2.7, 0.45},
+		{0, 0, 100, 2.7, 0.63},
+		{0, 5 * time.Second, 50, 2.1, 0.17},
+		{3 * time.Second, 200 * time.Millisecond, 10, 2.1, 0.15},
+		{3 * time.Second, 200 * time.Millisecond, 50, 2.1, 0.29},
+		{3 * time.Second, 200 * time.Millisecond, 100, 2.1, 0.32},
+		{3 * time.Second, 0, 10, 2.7, 0.15},
+		{3 * time.Second, 0, 100, 2.7, 0.70},
 	} {
+		ideal := (size - float64(bucket.Tokens(0, int64(noon)))) / k.RatePerSecond
 		var tries, last, worst, writes, reads, refusals float64
 		for seed := range seeds {
 			w := newTown(t, uint64(seed), k, c.instances, c.patience)
@@ -238,23 +276,16 @@ func TestACrowdThatObeysNeedsTwoTries(t *testing.T) {
 			if w.in != size {
 				t.Fatalf("%d of %d are in", w.in, size)
 			}
-			tries += float64(w.tries) / size / float64(seeds)
+			tries += float64(w.tries) / size / seeds
 			in := time.Duration(w.last-noon) * time.Microsecond
-			last += in.Seconds() / float64(seeds)
+			last += in.Seconds() / seeds
 			worst = max(worst, in.Seconds())
 			writes, reads, refusals = writes+float64(w.writes), reads+float64(w.reads), refusals+float64(w.refusals)
-			if w.failed > 0 {
-				t.Errorf("seed %d: %d writes failed", seed, w.failed)
-			}
 		}
-		t.Logf("seeds 0-%d, MAX_WAIT %v, %d over %v on %d instances: %.2f tries, last in after %.1f s (longest %.1f), %.3f writes and %.2f reads for each refusal",
-			seeds-1, c.patience, size, c.over, c.instances, tries, last, worst, writes/refusals, reads/refusals)
-		most := 0.09
-		if c.instances > 10 { // most of them send one away: chance has its say
-			most = 0.1
-		}
-		if tries > c.tries || last > c.last || writes/refusals > most {
-			t.Errorf("more than %v tries, %v s or %v writes", c.tries, c.last, most)
+		t.Logf("seeds 0-%d, MAX_WAIT %v, %d over %v on %d instances: %.2f tries, last in after %.1f s (longest %.1f, ideal %.1f), %.3f writes and %.2f reads for each refusal",
+			seeds-1, c.patience, size, c.over, c.instances, tries, last, worst, ideal, writes/refusals, reads/refusals)
+		if tries > c.tries || last > 2*ideal || writes/refusals > c.writes {
+			t.Errorf("more than %v tries, %.1f s or %v writes", c.tries, 2*ideal, c.writes)
 		}
 	}
 }

@@ -299,26 +299,34 @@ func fill(st *gate.State) {
 	st.Limit = 1
 }
 
-// The founding scenario (d): a bucket of two at one a second, clocks and delays taken to be perfect. The third call is given a place
-// among thirty, in case it is one of a crowd.
+// The founding scenario (d): a bucket of two at one a second, clocks and delays taken to be perfect. Who is sent away is told a second, no more,
+// and is admitted then: on the instance that admitted the others, and on one that has seen nothing.
 func TestBucketOfTwoAtOneASecond(t *testing.T) {
-	s := newStore(t, nil)
-	now := noon.Time()
-	s.Now = func() time.Time { return now }
-	k := testKnobs()
-	k.RatePerSecond, k.Burst, k.SkewBound, k.StartGrace, k.Attempt = 1, 2, 0, 0, 0
-	if err := s.Init(context.Background(), k, FullBucket); err != nil {
-		t.Fatal(err)
-	}
-	for i, want := range []bool{true, true, false} {
-		r := ask(s, fmt.Sprint("tenant", i), 0)
-		if (r.lease != nil) != want || !want && (r.refusal.Cause != gate.NoToken || r.refusal.RetryAfter < time.Second || r.refusal.RetryAfter > 35*time.Second) {
-			t.Fatalf("call %d: %+v %+v", i+1, r.lease, r.refusal)
+	for _, elsewhere := range []bool{false, true} {
+		first := newStore(t, nil)
+		now := noon.Time()
+		first.Now = func() time.Time { return now }
+		k := testKnobs()
+		k.RatePerSecond, k.Burst, k.SkewBound, k.StartGrace, k.Attempt = 1, 2, 0, 0, 0
+		if err := first.Init(context.Background(), k, FullBucket); err != nil {
+			t.Fatal(err)
 		}
-	}
-	now = now.Add(time.Second)
-	if r := ask(s, "tenant", 0); r.lease == nil {
-		t.Errorf("one second later: %+v", r.refusal)
+		s := first
+		for round := range 3 { // each second one more
+			for i, want := range []bool{true, round == 0, false} {
+				if elsewhere {
+					s = beside(first)
+				}
+				r := ask(s, fmt.Sprint("tenant", round, i), 0)
+				if r.err != nil || (r.lease != nil) != want || !want && (r.refusal.Cause != gate.NoToken || r.refusal.RetryAfter != time.Second) {
+					t.Fatalf("second %d, call %d, another instance: %v: %+v %+v %v", round, i+1, elsewhere, r.lease, r.refusal, r.err)
+				}
+				if !want {
+					break
+				}
+			}
+			now = now.Add(time.Second)
+		}
 	}
 }
 

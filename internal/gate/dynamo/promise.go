@@ -55,6 +55,11 @@ func (c *caller) retryAfter(refusal gate.Refusal) time.Duration {
 	if !shared {
 		return refusal.RetryAfter
 	}
+	return sent.RetryAfter(c.place(sent))
+}
+
+// place is the caller's place in time.
+func (c *caller) place(sent gate.Sent) gate.Micros {
 	ctx, cancel := context.WithTimeout(c.ctx, promiseBudget)
 	defer cancel()
 	p := &c.promises
@@ -62,37 +67,49 @@ func (c *caller) retryAfter(refusal gate.Refusal) time.Duration {
 	case p.turn <- struct{}{}:
 		defer func() { <-p.turn }()
 	case <-ctx.Done():
-		return sent.RetryAfter(sent.Place(gate.Promise{}))
+		return sent.Unpromised()
 	}
 	p.begin.Do(func() {
 		h := fnv.New64a()
 		h.Write([]byte(c.NewID()))
 		p.desk = gate.NewDesk(h.Sum64())
 	})
-	if age := c.Now().Sub(p.failed); age >= 0 && age < promiseRest {
-		return sent.RetryAfter(sent.Place(gate.Promise{}))
+	if place, ok := p.desk.Deal(sent); ok {
+		return place
 	}
-	seen, err := c.promise(ctx, sent)
+	if age := c.Now().Sub(p.failed); age >= 0 && age < promiseRest {
+		return sent.Unpromised()
+	}
+	place, err := c.promise(ctx, sent)
 	if err != nil {
 		p.failed = c.Now()
+		return sent.Unpromised()
 	}
-	return sent.RetryAfter(sent.Place(seen))
+	return place
 }
 
-// promise is the promise as this caller finds it, its own write included.
-func (c *caller) promise(ctx context.Context, sent gate.Sent) (gate.Promise, error) {
+// promise gives the caller a place by the promise, with a look at it and a write to it where they are needed.
+func (c *caller) promise(ctx context.Context, sent gate.Sent) (gate.Micros, error) {
 	p := &c.promises
 	if age := c.Now().Round(0).Sub(p.seenAt.Round(0)); p.seenAt.IsZero() || age < 0 || age > promiseAge {
 		if err := c.readPromise(ctx); err != nil {
-			return gate.Promise{}, err
+			return 0, err
 		}
 	}
-	if w, due := p.desk.Reserve(sent, c.NewID(), p.seen); due {
-		if err := c.reserve(ctx, w); err != nil {
-			return p.seen, err
-		}
+	place, w := p.desk.Ask(sent, c.NewID(), p.seen)
+	if w == nil {
+		return place, nil
 	}
-	return p.seen, nil
+	applied, err := c.reserve(ctx, *w)
+	switch {
+	case err != nil:
+		return 0, err
+	case place != 0: // a guest's, and the write is for others
+		return place, nil
+	case applied:
+		return p.desk.Took(sent, *w, p.seen), nil
+	}
+	return p.desk.Missed(sent, p.seen), nil
 }
 
 func (s *Store) readPromise(ctx context.Context) error {
@@ -107,20 +124,20 @@ func (s *Store) readPromise(ctx context.Context) error {
 	return s.sawPromise(out.Item)
 }
 
-// reserve sends the write once: if its answer is lost it is not repeated. One that lost its block to the horizon, or was planned
-// on an older round, teaches what it met.
-func (s *Store) reserve(ctx context.Context, w gate.Reserve) error {
+// reserve sends the write once: if its answer is lost it is not repeated. One that lost its block to others, or was planned
+// on an older round, is not applied, and teaches what it met.
+func (s *Store) reserve(ctx context.Context, w gate.Reserve) (applied bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, gate.Attempt)
 	defer cancel()
 	out, err := s.Client.UpdateItem(ctx, reserve(w).input(s.Table, s.promisePK()), once)
 	var failed *types.ConditionalCheckFailedException
 	switch {
 	case errors.As(err, &failed):
-		return s.sawPromise(failed.Item)
+		return false, s.sawPromise(failed.Item)
 	case err != nil:
-		return err
+		return false, err
 	}
-	return s.sawPromise(out.Attributes)
+	return true, s.sawPromise(out.Attributes)
 }
 
 func (s *Store) promisePK() string { return "promise#" + s.Name }
@@ -149,7 +166,7 @@ func reserve(w gate.Reserve) *expression {
 		if w.Round == 0 {
 			delete(x.names, "#p")
 		} else {
-			begins = fmt.Sprintf("%s < %s OR %s > %s", until, from, until, x.value(":absurd", number(w.Absurd)))
+			begins = fmt.Sprintf("%s < %s OR %s > %s", until, x.value(":over", number(w.Over())), until, x.value(":absurd", number(w.Absurd)))
 			x.remove = append(x.remove, until)
 		}
 		x.when("(%s OR "+goesOn+")", begins, next)
