@@ -194,10 +194,11 @@ func ago(d time.Duration) string {
 	return fmt.Sprintf("%d days ago", int(d/(24*time.Hour)))
 }
 
-// Lines tells of a run in lines of a log, where there is no terminal to draw on: one every few seconds at most, and one for each pause.
+// Lines tells of a run in lines of a log, where there is no terminal to draw on: how far it is every now and then, and what it waits for.
 type Lines struct {
-	W     io.Writer
-	Every time.Duration // between two lines about progress; 0 leaves them out
+	W io.Writer
+	// Every is the time between two lines, but for a pause as long as that, which is told at once. 0 tells of every pause and of nothing else.
+	Every time.Duration
 	Now   func() time.Time
 
 	last    time.Time
@@ -207,14 +208,22 @@ type Lines struct {
 // Report takes a run's state.
 func (l *Lines) Report(s bulk.State) {
 	now := l.Now()
-	switch {
-	case s.Wait != nil && !l.waiting:
-		_, _ = fmt.Fprintf(l.W, "%s vingate: %s\n", now.Format(time.TimeOnly), Waiting(*s.Wait, s.Wait.For))
-	case l.Every > 0 && s.Wait == nil && now.Sub(l.last) >= l.Every:
-		_, _ = fmt.Fprintf(l.W, "%s vingate: %s\n", now.Format(time.TimeOnly), Progress(s))
-		l.last = now
-	}
+	due := l.Every > 0 && now.Sub(l.last) >= l.Every
+	begins := s.Wait != nil && !l.waiting
 	l.waiting = s.Wait != nil
+	var text string
+	switch {
+	case begins && l.Every == 0:
+		text = Waiting(*s.Wait, s.Wait.For)
+	case begins && (due || s.Wait.For >= l.Every):
+		text = Progress(s) + "; " + Waiting(*s.Wait, s.Wait.For)
+	case due && s.Wait == nil:
+		text = Progress(s)
+	default:
+		return
+	}
+	l.last = now
+	_, _ = fmt.Fprintf(l.W, "%s vingate: %s\n", now.Format(time.TimeOnly), text)
 }
 
 // Progress is how far a run is, in one line.

@@ -86,21 +86,21 @@ func state(done int) bulk.State {
 	return bulk.State{Total: 10_000, Done: done, Counts: map[bulk.Outcome]int{"clean": done}}
 }
 
-func TestLinesTellOfProgressNowAndThenAndOfEachPauseOnce(t *testing.T) {
+func TestLinesTellOfProgressNowAndThenAndOfALongPauseAtOnce(t *testing.T) {
 	var out bytes.Buffer
 	now := noon
 	l := &Lines{W: &out, Every: 10 * time.Second, Now: func() time.Time { return now }}
 	wait := &bulk.Wait{For: 6500 * time.Millisecond, Why: "Decodes are limited here", Told: true}
-	for second := range 30 {
+	for second := range 40 {
 		now = noon.Add(time.Duration(second) * time.Second)
 		s := state(100 * second)
 		if second > 0 {
 			s.RowsPerSecond, s.Left = 100, 9*time.Minute+3*time.Second
 		}
 		switch second {
-		case 13, 14:
+		case 13, 14, 37, 38: // the first begins soon after a line
 			s.Wait = wait
-		case 21:
+		case 17:
 			s.Wait = &bulk.Wait{For: 2 * time.Minute, Why: "nothing\x1b answers"}
 		}
 		l.Report(s)
