@@ -14,6 +14,8 @@ UPSTREAM ?= standin
 EVENT ?= events/decode.json
 # What `make bench-gate` hands to the benchmark: --table, --brief, --for 5s, --scenario flood, --variant cas, --seed 2.
 BENCH ?=
+# How often `make bench-cold` starts each function.
+N ?= 40
 # How long `make fuzz` stays with each parser.
 FUZZTIME ?= 10s
 # How many faults `make explore` allows in one history.
@@ -99,6 +101,13 @@ cost: deps ## Print what a million decodes cost on AWS, computed from what a dec
 bench-gate: go-toolchain ## Compare the gate with two other schemes on the local store, a line of JSON each; BENCH=--table for a table
 	@$(MAKE) -s deps >&2
 	@cd tools/bench && go run . $(BENCH)
+
+COLD := build/cold
+.PHONY: bench-cold
+bench-cold: deps ## Measure a cold start against a function that does nothing, a line of JSON each; N=40 starts
+	@GOOS=$$(go env GOOS) GOARCH=$$(go env GOARCH) $(call go_lambda,decode,$(COLD)/decode)
+	@cd tools/bench && $(GO_BUILD) -tags lambda.norpc -o ../../$(COLD)/hello ./cold/hello
+	@cd tools/bench && go run ./cold --hello ../../$(COLD)/hello --decode ../../$(COLD)/decode --n $(N)
 
 .PHONY: explore
 explore: go-toolchain ## Walk every interleaving of the gate with FAULTS (1) faults anywhere: minutes

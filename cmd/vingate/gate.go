@@ -17,6 +17,7 @@ import (
 	"vingate/internal/config"
 	"vingate/internal/console"
 	"vingate/internal/ddb"
+	"vingate/internal/ddb/anywhere"
 	"vingate/internal/devstack"
 )
 
@@ -36,7 +37,7 @@ func newGate() *cobra.Command {
 
 // withGate runs a command on the gate of the table.
 func withGate(ctx context.Context, table string, do func(*console.Gate) error) error {
-	c, err := ddb.New(ctx, ddb.Housekeeping())
+	c, err := anywhere.New(ctx, ddb.Housekeeping())
 	if err != nil {
 		return err
 	}

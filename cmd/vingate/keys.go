@@ -14,6 +14,7 @@ import (
 
 	"vingate/internal/console"
 	"vingate/internal/ddb"
+	"vingate/internal/ddb/anywhere"
 	"vingate/internal/tenant"
 	"vingate/internal/tenant/dynamo"
 )
@@ -48,7 +49,7 @@ input, where it does not get into the shell's history.`,
 func withKeys(cmd *cobra.Command, table string, do func(context.Context, *console.Keys) error) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), onLiveTable)
 	defer cancel()
-	c, err := ddb.New(ctx, ddb.Housekeeping())
+	c, err := anywhere.New(ctx, ddb.Housekeeping())
 	if err != nil {
 		return err
 	}

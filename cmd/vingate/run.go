@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"vingate/internal/ddb"
+	"vingate/internal/ddb/anywhere"
 	"vingate/internal/devstack"
 )
 
@@ -80,7 +81,7 @@ Every variable of the configuration works from the environment, and is given to 
 				return err
 			}
 			var err error
-			if o.Client, err = ddb.New(cmd.Context(), ddb.Housekeeping()); err != nil {
+			if o.Client, err = anywhere.New(cmd.Context(), ddb.Housekeeping()); err != nil {
 				return err
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"vingate/internal/config"
 	"vingate/internal/ddb"
+	"vingate/internal/ddb/anywhere"
 	"vingate/internal/devstack"
 )
 
@@ -51,7 +52,7 @@ func tablesCommand(use, short string, do func(context.Context, *cobra.Command, d
 			if err != nil {
 				return err
 			}
-			c, err := ddb.New(ctx, ddb.Housekeeping())
+			c, err := anywhere.New(ctx, ddb.Housekeeping())
 			if err != nil {
 				return err
 			}

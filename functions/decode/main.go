@@ -41,7 +41,7 @@ func main() {
 		observe.RecorderOf(ctx).Add(observe.WriteUnits, writes)
 		observe.RecorderOf(ctx).Add(observe.ReadUnits, reads)
 	}))
-	client, errClient := ddb.New(ctx, store)
+	client, errClient := ddb.New(os.Getenv, store)
 	upstream, errUpstream := vpic.New(vpic.Config{BaseURL: cfg.UpstreamURL, Timeout: cfg.UpstreamTimeout, Contact: cfg.UpstreamContact, Version: version})
 	// What lies in the coordination table is known to be down together.
 	coordination := ddb.NewGuard(client, time.Now, 280*time.Millisecond)

@@ -22,14 +22,13 @@ import (
 var version = "dev"
 
 func main() {
-	ctx := context.Background()
 	cfg, err := config.LoadGate(os.Getenv)
 	exitOn(err)
 	level := os.Getenv("AWS_LAMBDA_LOG_LEVEL")
 	log := observe.NewLogger(os.Stdout, level, version)
 	store := ddb.Housekeeping()
 	store.APIOptions = observe.NewTracer(os.Getenv, log).Instrument()
-	client, err := ddb.New(ctx, store)
+	client, err := ddb.New(os.Getenv, store)
 	exitOn(err)
 	lambda.Start(keeper.New(keeper.Config{
 		Gate: dynamo.New(dynamo.Config{Client: client, Table: cfg.CoordinationTable, Name: "nhtsa", Now: time.Now, NewID: func() string { return rand.Text()[:6] }}),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 
@@ -32,7 +33,7 @@ func TestConsumptionTellsWhatEveryCallUsed(t *testing.T) {
 	o := Housekeeping()
 	o.Attempts = 1
 	o.APIOptions = []func(*middleware.Stack) error{Consumption(func(_ context.Context, w, r float64) { writes += w; reads += r })}
-	c, err := New(t.Context(), o)
+	c, err := New(os.Getenv, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -56,7 +58,7 @@ func fails(code string) http.HandlerFunc {
 
 func get(t *testing.T, o Options) error {
 	t.Helper()
-	c, err := New(context.Background(), o)
+	c, err := New(os.Getenv, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +77,7 @@ func TestLoopbackStoreNeedsNoCredentials(t *testing.T) {
 func TestRegionIsAskedForElsewhere(t *testing.T) {
 	serve(t, fails("X"))
 	t.Setenv("AWS_ENDPOINT_URL_DYNAMODB", "")
-	if _, err := New(context.Background(), RequestPath()); err == nil || !strings.Contains(err.Error(), "AWS_REGION") {
+	if _, err := New(os.Getenv, RequestPath()); err == nil || !strings.Contains(err.Error(), "AWS_REGION") {
 		t.Errorf("%v", err)
 	}
 }
@@ -113,7 +115,7 @@ func TestSilentStoreCostsABoundedTime(t *testing.T) {
 
 func TestConnectionSurvivesErrorAnswers(t *testing.T) {
 	s := serve(t, fails("ConditionalCheckFailedException"))
-	c, err := New(context.Background(), RequestPath())
+	c, err := New(os.Getenv, RequestPath())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,5 +129,57 @@ func TestConnectionSurvivesErrorAnswers(t *testing.T) {
 	}
 	if n := s.connections.Load(); n != 1 {
 		t.Errorf("%d connections for 50 failed conditions", n)
+	}
+}
+
+// On Lambda everything a client needs stands in the environment.
+func TestAFunctionsClientIsMadeOfLambdasEnvironment(t *testing.T) {
+	env := map[string]string{"AWS_REGION": "eu-central-1", "AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_SESSION_TOKEN": "token"}
+	made := func() (dynamodb.Options, error) {
+		c, err := New(func(name string) string { return env[name] }, RequestPath())
+		if err != nil {
+			return dynamodb.Options{}, err
+		}
+		return c.Options(), nil
+	}
+	o, err := made()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c, err := o.Credentials.Retrieve(t.Context()); err != nil || c.AccessKeyID != "AKID" || c.SecretAccessKey != "secret" || c.SessionToken != "token" {
+		t.Errorf("credentials %+v, %v", c, err)
+	}
+	if o.Region != "eu-central-1" || o.BaseEndpoint != nil || !o.DisableValidateResponseChecksum || o.Retryer.MaxAttempts() != 3 {
+		t.Errorf("%+v", o)
+	}
+	env["AWS_ENDPOINT_URL"] = "https://all.example.org"
+	env["AWS_USE_FIPS_ENDPOINT"], env["AWS_USE_DUALSTACK_ENDPOINT"] = "true", "TRUE"
+	if o, err = made(); err != nil || *o.BaseEndpoint != "https://all.example.org" || o.EndpointOptions.UseFIPSEndpoint != aws.FIPSEndpointStateEnabled ||
+		o.EndpointOptions.UseDualStackEndpoint != aws.DualStackEndpointStateEnabled {
+		t.Errorf("%+v, %v", o, err)
+	}
+	env["AWS_ENDPOINT_URL_DYNAMODB"] = "https://tables.example.org"
+	if o, err = made(); err != nil || *o.BaseEndpoint != "https://tables.example.org" {
+		t.Errorf("%v, %v", o.BaseEndpoint, err)
+	}
+	delete(env, "AWS_ACCESS_KEY_ID")
+	if _, err := made(); err == nil || !strings.Contains(err.Error(), "AWS_ACCESS_KEY_ID") || strings.Contains(err.Error(), "secret") {
+		t.Errorf("without credentials: %v", err)
+	}
+}
+
+// What the SDK searches for credentials is not linked into a function.
+func TestFunctionsDoNotLinkTheSearchForCredentials(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", "vingate/functions/decode", "vingate/functions/keeper").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, unwanted := range []string{"aws-sdk-go-v2/config", "aws-sdk-go-v2/service/sts", "aws-sdk-go-v2/service/sso"} {
+		if strings.Contains(string(out), "github.com/aws/"+unwanted+"\n") {
+			t.Errorf("%s is linked", unwanted)
+		}
+	}
+	if !strings.Contains(string(out), "aws-sdk-go-v2/service/dynamodb\n") {
+		t.Error("nothing was listed: this shows nothing")
 	}
 }

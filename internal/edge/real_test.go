@@ -110,7 +110,7 @@ func start(t *testing.T, env ...string) *stack {
 	t.Setenv("AWS_ENDPOINT_URL_DYNAMODB", local.StoreURL)
 	t.Setenv("AWS_ACCESS_KEY_ID", "local")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "local")
-	client, err := ddb.New(t.Context(), ddb.RequestPath())
+	client, err := ddb.New(os.Getenv, ddb.RequestPath())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +286,7 @@ func TestWithoutAStoreNobodyIsCalled(t *testing.T) {
 	s.get(t, "/v1/vins/1HGCM82633A004352")
 	calls := s.nhtsa.calls.Load()
 	t.Setenv("AWS_ENDPOINT_URL_DYNAMODB", "http://127.0.0.1:1")
-	nowhere, err := ddb.New(t.Context(), ddb.RequestPath())
+	nowhere, err := ddb.New(os.Getenv, ddb.RequestPath())
 	if err != nil {
 		t.Fatal(err)
 	}
