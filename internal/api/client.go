@@ -100,7 +100,7 @@ func (c *Client) Batch(ctx context.Context, questions []Question) ([]Result, err
 	list := make([]any, len(questions))
 	for i, q := range questions {
 		if list[i] = q.VIN; q.ModelYear != 0 {
-			list[i] = wanted{q.VIN, q.ModelYear}
+			list[i] = wanted(q)
 		}
 	}
 	ask, err := json.Marshal(map[string]any{"vins": list})
