@@ -22,6 +22,9 @@ func (r *request) body(media string) ([]byte, *decode.Refusal) {
 	if err != nil || given != media {
 		return nil, decode.NewMediaUnsupported(media)
 	}
+	if coding := strings.TrimSpace(r.header("Content-Encoding")); coding != "" && !strings.EqualFold(coding, "identity") {
+		return nil, decode.NewMediaUnsupported(media + " without a Content-Encoding")
+	}
 	most := maxBody
 	if r.base64 {
 		most = base64.StdEncoding.EncodedLen(maxBody)

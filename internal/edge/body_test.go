@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -78,6 +79,38 @@ func TestReadVINs(t *testing.T) {
 		_, refused := readVINs([]byte(`{"vins":["a"` + strings.Repeat(`,"a"`, n-1) + `]}`))
 		if (refused == nil) != want || refused != nil && refused.Code != decode.BatchTooLarge {
 			t.Errorf("%d VINs: %v", n, refused)
+		}
+	}
+}
+
+func TestABodyIsReadInOneMediaTypeAndUpToItsSize(t *testing.T) {
+	const json = "application/json"
+	for name, tc := range map[string]struct {
+		header map[string]string
+		text   string
+		base64 bool
+		want   decode.Code // "" when it is read
+	}{
+		"as it is":               {map[string]string{"Content-Type": json}, "{}", false, ""},
+		"with a charset":         {map[string]string{"content-type": "Application/JSON; charset=utf-8"}, "{}", false, ""},
+		"as it says":             {map[string]string{"content-type": json, "content-encoding": "identity"}, "{}", false, ""},
+		"encoded by the gateway": {map[string]string{"content-type": json}, "e30=", true, ""},
+		"just not too large":     {map[string]string{"content-type": json}, strings.Repeat(" ", maxBody), false, ""},
+		"too large":              {map[string]string{"content-type": json}, strings.Repeat(" ", maxBody+1), false, decode.BodyTooLarge},
+		"too large, encoded":     {map[string]string{"content-type": json}, base64.StdEncoding.EncodeToString(make([]byte, maxBody+1)), true, decode.BodyTooLarge},
+		"far too large, encoded": {map[string]string{"content-type": json}, strings.Repeat("A", 2*maxBody), true, decode.BodyTooLarge},
+		"encoded, but not so":    {map[string]string{"content-type": json}, "e3", true, decode.RequestInvalid},
+		"no type":                {nil, "{}", false, decode.MediaUnsupported},
+		"another type":           {map[string]string{"content-type": "text/json"}, "{}", false, decode.MediaUnsupported},
+		"a type and more":        {map[string]string{"content-type": "application/jsonx"}, "{}", false, decode.MediaUnsupported},
+		"a broken type":          {map[string]string{"content-type": "application/json; ="}, "{}", false, decode.MediaUnsupported},
+		"compressed":             {map[string]string{"content-type": json, "content-encoding": "gzip"}, "H4sI", true, decode.MediaUnsupported},
+	} {
+		e := event{}
+		e.Headers, e.Body, e.IsBase64Encoded = tc.header, tc.text, tc.base64
+		body, refused := newRequest(t.Context(), e).body(json)
+		if (refused == nil) != (tc.want == "") || refused != nil && (refused.Code != tc.want || body != nil) || refused == nil && len(body) < 2 {
+			t.Errorf("%s: %d bytes, %v; want %q", name, len(body), refused, tc.want)
 		}
 	}
 }
