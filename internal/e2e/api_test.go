@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"gopkg.in/yaml.v3"
 
@@ -212,7 +211,6 @@ func TestAWrongRowInABatchIsItsOwnVINsTrouble(t *testing.T) {
 	}
 	// Only that one is asked again.
 	p.faults(t, standin.Faults{})
-	time.Sleep(50 * time.Millisecond)
 	for i, r := range rows(t, p.list(t, quoted(vins))) {
 		if r["status"] != 200.0 {
 			t.Errorf("row %d: %v", i, r)
