@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"vingate/internal/bulk"
+	"vingate/internal/decode"
 	"vingate/internal/vin"
 	"vingate/internal/vpic"
 )
@@ -73,7 +74,11 @@ const notApplicable = "Not Applicable"
 func (p *printer) card(r bulk.Record, now time.Time) {
 	d := r.Decoded
 	if d == nil {
-		p.line("%s: %s", plain(shown(r.VIN)), notDecoded[r.Outcome])
+		why := notDecoded[r.Outcome]
+		if r.Code == string(decode.ModelYearInvalid) {
+			why = "not with this model year"
+		}
+		p.line("%s: %s", plain(shown(r.VIN)), why)
 		p.line("  %s", plain(r.Reason))
 		if r.Suggestion != "" {
 			p.line("  It may be %s; that one was not asked for.", plain(r.Suggestion))
@@ -203,6 +208,8 @@ type Lines struct {
 
 	last    time.Time
 	waiting bool
+	waited  time.Duration // in pauses that no line has told of
+	why     string        // of the last of them
 }
 
 // Report takes a run's state.
@@ -218,11 +225,17 @@ func (l *Lines) Report(s bulk.State) {
 	case begins && (due || s.Wait.For >= l.Every):
 		text = Progress(s) + "; " + Waiting(*s.Wait, s.Wait.For)
 	case due && s.Wait == nil:
-		text = Progress(s)
+		if text = Progress(s); l.waited > 0 {
+			text += fmt.Sprintf("; waited %v: %s", l.waited.Round(time.Second), plain(l.why))
+		}
 	default:
+		if begins {
+			l.waited += s.Wait.For
+			l.why = s.Wait.Why
+		}
 		return
 	}
-	l.last = now
+	l.last, l.waited = now, 0
 	_, _ = fmt.Fprintf(l.W, "%s vingate: %s\n", now.Format(time.TimeOnly), text)
 }
 
@@ -269,7 +282,7 @@ func Summary(w io.Writer, s bulk.Summary, in, out string) {
 	for _, o := range []struct {
 		outcome bulk.Outcome
 		words   string
-	}{{bulk.Invalid, "that cannot be a VIN"}, {bulk.Damaged, "damaged before they came here"}, {bulk.Refused, "not answered, for the reason in their record"}} {
+	}{{bulk.Invalid, "that cannot be a VIN, or a model year"}, {bulk.Damaged, "damaged before they came here"}, {bulk.Refused, "not answered, for the reason in their record"}} {
 		if n[o.outcome] > 0 {
 			p.line("  %7d %s", n[o.outcome], o.words)
 		}

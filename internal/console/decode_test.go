@@ -31,6 +31,7 @@ func undecoded() []bulk.Record {
 	return []bulk.Record{
 		{Line: 3, VIN: "1HGCM82633A00435O", Outcome: bulk.Invalid, Code: "VIN_INVALID", Reason: "Position 17 is the letter O, which no VIN contains; the digit 0 is often meant.", Suggestion: "1HGCM82633A004350"},
 		{Line: 4, VIN: "1.23E+16", Outcome: bulk.Damaged, Code: "VIN_INVALID", Reason: "A spreadsheet turned this VIN into a number and its last digits are lost."},
+		{Line: 7, VIN: "1HGCM82633A004352", Year: "1979", Outcome: bulk.Invalid, Code: "MODEL_YEAR_INVALID", Reason: "The model year must be one number from 1980 to 2028."},
 		{Line: 5, VIN: " ", Outcome: bulk.Invalid, Code: "VIN_INVALID", Reason: "No VIN was given."},
 		{Line: 6, VIN: "\x1b[2J", Outcome: bulk.Refused, Code: "RATE_LIMITED", Reason: "Decodes are limited here to protect the quota that NHTSA gives everybody. Try again in 7 seconds."},
 	}
@@ -91,14 +92,14 @@ func TestLinesTellOfProgressNowAndThenAndOfALongPauseAtOnce(t *testing.T) {
 	now := noon
 	l := &Lines{W: &out, Every: 10 * time.Second, Now: func() time.Time { return now }}
 	wait := &bulk.Wait{For: 6500 * time.Millisecond, Why: "Decodes are limited here", Told: true}
-	for second := range 40 {
+	for second := range 50 {
 		now = noon.Add(time.Duration(second) * time.Second)
 		s := state(100 * second)
 		if second > 0 {
 			s.RowsPerSecond, s.Left = 100, 9*time.Minute+3*time.Second
 		}
 		switch second {
-		case 13, 14, 37, 38: // the first begins soon after a line
+		case 13, 14, 37, 38, 42: // the first begins soon after a line
 			s.Wait = wait
 		case 17:
 			s.Wait = &bulk.Wait{For: 2 * time.Minute, Why: "nothing\x1b answers"}
