@@ -78,7 +78,6 @@ func (r *ring) Rotate(ctx context.Context, old tenant.Hash, end time.Time, k ten
 type budget struct {
 	state   gate.State
 	none    bool
-	beneath gate.Hold
 	ahead   time.Duration
 	now     time.Time
 	err     error
@@ -94,7 +93,7 @@ func newBudget() *budget {
 }
 
 func (b *budget) Inspect(context.Context) (dynamo.Inspection, error) {
-	i := dynamo.Inspection{State: b.state.Clone(), Beneath: b.beneath, At: b.now, Ahead: b.ahead}
+	i := dynamo.Inspection{State: b.state.Clone(), At: b.now, Ahead: b.ahead}
 	if b.reads++; b.reads < b.fails {
 		return i, nil
 	}
@@ -103,9 +102,9 @@ func (b *budget) Inspect(context.Context) (dynamo.Inspection, error) {
 
 func (b *budget) ClockAhead(context.Context) (time.Duration, error) { return b.ahead, b.err }
 
-func (b *budget) write(w gate.Write, covers gate.Hold) (dynamo.Change, error) {
-	c := dynamo.Change{Before: b.state, Covers: covers}
-	b.state, b.beneath = w.Apply(b.state), covers
+func (b *budget) write(w gate.Write) (dynamo.Change, error) {
+	c := dynamo.Change{Before: b.state}
+	b.state = w.Apply(b.state)
 	c.After = b.state
 	return c, nil
 }
@@ -117,23 +116,19 @@ func (b *budget) Tune(_ context.Context, version int, k gate.Knobs) (dynamo.Chan
 	if b.state.Version != version {
 		return dynamo.Change{}, &dynamo.Error{Op: "set", Kind: dynamo.KindContended, Err: dynamo.ErrChanged}
 	}
-	return b.write(b.state.PlanTune(gate.MicrosOf(b.now), k), b.beneath)
+	return b.write(b.state.PlanTune(gate.MicrosOf(b.now), k))
 }
 
 func (b *budget) Pause(_ context.Context, d time.Duration) (dynamo.Change, error) {
-	w, ok := b.state.PlanPause(gate.MicrosOf(b.now), d, b.beneath)
-	if !ok {
-		return dynamo.Change{}, &dynamo.Error{Op: "hold", Kind: dynamo.KindContended, Err: dynamo.ErrNothingToDo}
-	}
-	return b.write(w, w.Beneath)
+	return b.write(b.state.PlanPause(gate.MicrosOf(b.now), d))
 }
 
 func (b *budget) Lift(_ context.Context, force bool) (dynamo.Change, error) {
-	w, ok := b.state.PlanLift(gate.MicrosOf(b.now), b.beneath, force)
+	w, ok := b.state.PlanLift(gate.MicrosOf(b.now), force)
 	if !ok {
 		return dynamo.Change{}, &dynamo.Error{Op: "clear", Kind: dynamo.KindContended, Err: dynamo.ErrNothingToDo}
 	}
-	return b.write(w, gate.Hold{})
+	return b.write(w)
 }
 
 func (b *budget) Init(_ context.Context, k gate.Knobs, start dynamo.Start) error {

@@ -47,7 +47,8 @@ func (g *Gate) Show(ctx context.Context, w io.Writer, json bool) error {
 		{"slots", r.slots()},
 		{"tokens", r.tokens()},
 		{"line", r.line()},
-		{"hold", r.hold()},
+		{"hold", r.Hold.words()},
+		{"pause", r.Pause.words()},
 	}, r.upstream()...))
 	if ahead := r.clockWarning(i); ahead != "" {
 		p.line("\nnote: %s", ahead)
@@ -120,13 +121,6 @@ func (r report) tokens() string {
 
 func (r report) line() string { return fmt.Sprintf("%d of %d waiting", r.Queued, r.MaxQueued) }
 
-func (r report) hold() string {
-	if r.Hold == nil {
-		return "none"
-	}
-	return r.Hold.words()
-}
-
 // because says who wants a hold.
 var because = map[gate.HoldReason]string{
 	gate.HoldThrottled: "NHTSA asked for it",
@@ -135,16 +129,15 @@ var because = map[gate.HoldReason]string{
 	gate.HoldOperator:  "by an operator",
 }
 
-func (h holdReport) words() string {
+func (h *holdReport) words() string {
+	if h == nil {
+		return "none"
+	}
 	why := because[gate.HoldReason(h.Reason)]
 	if why == "" {
 		why = plain(h.Reason)
 	}
-	s := fmt.Sprintf("%s, %s more, until %s", why, time.Duration(h.Seconds)*time.Second, clock(h.Until))
-	if b := h.Beneath; b != nil {
-		s += "; beneath it: " + b.words()
-	}
-	return s
+	return fmt.Sprintf("%s, %s more, until %s", why, time.Duration(h.Seconds)*time.Second, clock(h.Until))
 }
 
 func (r report) upstream() [][]string {
@@ -267,41 +260,33 @@ func (g *Gate) Init(ctx context.Context, w io.Writer, k gate.Knobs, newTables bo
 	return p.err
 }
 
-// Hold is the kill switch: nobody starts a call to NHTSA for d.
+// Hold is the kill switch: nobody starts a call to NHTSA for d. It takes the place of an earlier one.
 func (g *Gate) Hold(ctx context.Context, w io.Writer, d time.Duration) error {
 	if _, err := g.inspect(ctx); err != nil {
 		return err
 	}
 	c, err := g.Budget.Pause(ctx, d)
-	p := printer{w: w}
-	if errors.Is(err, dynamo.ErrNothingToDo) {
-		i, err := g.Budget.Inspect(ctx)
-		if err != nil {
-			return err
-		}
-		p.line("nothing to change: the gate is held for longer already: %s", newReport(g.Name, g.Table, i).hold())
-		return p.err
-	}
 	if err != nil {
 		return err
 	}
-	p.line("held until %s: no instance starts a call to NHTSA. Calls under way (%d) end by themselves.", clock(c.After.Hold.Time()), len(c.After.Leases))
-	if b := c.Covers; b != (gate.Hold{}) {
-		p.line("It covers another hold (%s, until %s), which is back if this one is cleared before then.", because[b.Reason], clock(b.Until.Time()))
+	p := printer{w: w}
+	p.line("held until %s: no instance starts a call to NHTSA. Calls under way (%d) end by themselves.", clock(c.After.Pause.Time()), len(c.After.Leases))
+	if c.After.Hold > c.After.Pause {
+		p.line("note: the gate is held for longer than that: %s, until %s", because[c.After.Reason], clock(c.After.Hold.Time()))
 	}
 	return p.err
 }
 
-// Clear ends the operator's hold, with force any hold.
+// Clear ends the operator's pause, with force any hold.
 func (g *Gate) Clear(ctx context.Context, w io.Writer, force bool) error {
-	if _, err := g.inspect(ctx); err != nil {
+	i, err := g.inspect(ctx)
+	if err != nil {
 		return err
 	}
 	c, err := g.Budget.Lift(ctx, force)
 	p := printer{w: w}
 	if errors.Is(err, dynamo.ErrNothingToDo) {
-		i, err := g.Budget.Inspect(ctx)
-		if err != nil {
+		if i, err = g.Budget.Inspect(ctx); err != nil {
 			return err
 		}
 		if h := newReport(g.Name, g.Table, i).Hold; h != nil {
@@ -313,9 +298,15 @@ func (g *Gate) Clear(ctx context.Context, w io.Writer, force bool) error {
 	if err != nil {
 		return err
 	}
-	p.line("cleared the hold (%s) that would have lasted until %s", because[c.Before.Reason], clock(c.Before.Hold.Time()))
-	if c.After.Hold > 0 {
-		p.line("in force again is the one it covered: %s, until %s", because[c.After.Reason], clock(c.After.Hold.Time()))
+	before, after := newReport(g.Name, g.Table, dynamo.Inspection{State: c.Before, At: i.At}), newReport(g.Name, g.Table, dynamo.Inspection{State: c.After, At: i.At})
+	if h := before.Pause; h != nil {
+		p.line("cleared the hold (%s) that would have lasted until %s", because[gate.HoldOperator], clock(h.Until))
+	}
+	if h := before.Hold; h != nil && after.Hold == nil {
+		p.line("cleared the hold (%s) that would have lasted until %s", because[c.Before.Reason], clock(h.Until))
+	}
+	if h := after.Hold; h != nil {
+		p.line("still in force: %s", h.words())
 	} else {
 		p.line("the gate is open: %d slots in force", c.After.Limit)
 	}

@@ -28,8 +28,8 @@ func env(pairs ...string) func(string) string {
 
 func TestShow(t *testing.T) {
 	held := busy()
-	held.state.Hold, held.state.Reason = gate.MicrosOf(noon).Millis()+90_000, gate.HoldOperator
-	held.beneath = gate.Hold{Until: gate.MicrosOf(noon).Millis() + 29_000, Reason: gate.HoldThrottled}
+	held.state.Hold, held.state.Reason = gate.MicrosOf(noon).Millis()+29_000, gate.HoldThrottled
+	held.state.Pause = gate.MicrosOf(noon).Millis() + 90_000
 	held.ahead = -4200 * time.Millisecond
 	for name, b := range map[string]*budget{"show-idle": newBudget(), "show-busy": busy(), "show-held": held} {
 		golden(t, name, printed(t, func(w *bytes.Buffer) error { return gateOf(b).Show(t.Context(), w, false) }))
@@ -96,6 +96,7 @@ func TestHoldAndClear(t *testing.T) {
 		return func(w *bytes.Buffer) error { return g.Clear(t.Context(), w, force) }
 	}
 	golden(t, "hold-shorter", printed(t, hold(time.Minute)))
+	golden(t, "clear-shorter", printed(t, clear(false)))
 	if err := g.Clear(t.Context(), &bytes.Buffer{}, false); err == nil || !strings.Contains(err.Error(), "NHTSA asked for it") || !strings.Contains(err.Error(), "--force") {
 		t.Errorf("%v", err)
 	}
@@ -105,6 +106,12 @@ func TestHoldAndClear(t *testing.T) {
 	golden(t, "clear-nothing", printed(t, clear(true)))
 	golden(t, "hold-free", printed(t, hold(time.Hour)))
 	golden(t, "clear-free", printed(t, clear(false)))
+	// NHTSA asks for a pause while the operator's stands: it is in force when that is cleared.
+	golden(t, "hold-twice", printed(t, hold(time.Hour)))
+	b.state.Hold, b.state.Reason = gate.MicrosOf(noon).Millis()+30_000, gate.HoldThrottled
+	golden(t, "clear-heard-meanwhile", printed(t, clear(false)))
+	golden(t, "hold-thrice", printed(t, hold(time.Hour)))
+	golden(t, "clear-force-both", printed(t, clear(true)))
 }
 
 func TestInit(t *testing.T) {
@@ -167,7 +174,7 @@ func TestFrame(t *testing.T) {
 		if size[1] >= 12 && len(lines) > size[1] {
 			t.Errorf("%v: %d lines", size, len(lines))
 		}
-		if rest := lines[len(lines)-1]; size[1] == 12 && rest != "and 27 more" || size[1] == 24 && rest != "and 15 more" {
+		if rest := lines[len(lines)-1]; size[1] == 12 && rest != "and 28 more" || size[1] == 24 && rest != "and 16 more" {
 			t.Errorf("%v ends with %q", size, rest)
 		}
 	}

@@ -28,7 +28,8 @@ type report struct {
 	Queued    int `json:"queued"`
 	MaxQueued int `json:"maxQueued"`
 
-	Hold *holdReport `json:"hold"`
+	Hold  *holdReport `json:"hold"`  // the gate's own
+	Pause *holdReport `json:"pause"` // the operator's
 
 	LatencyMs int64      `json:"latencyMs"`
 	Failures  int        `json:"failuresInARow"`
@@ -42,10 +43,9 @@ type report struct {
 }
 
 type holdReport struct {
-	Reason  string      `json:"reason"`
-	Until   time.Time   `json:"until"`
-	Seconds int64       `json:"seconds"`
-	Beneath *holdReport `json:"beneath,omitempty"`
+	Reason  string    `json:"reason"`
+	Until   time.Time `json:"until"`
+	Seconds int64     `json:"seconds"`
 }
 
 // tenantReport is one of those between whom the line is fair, known by the hash that its ids begin with.
@@ -92,7 +92,7 @@ func newReport(name, table string, i dynamo.Inspection) report {
 		Limit: s.Limit, MaxInFlight: s.Knobs.MaxInFlight,
 		Tokens: bucket.Tokens(int64(s.TAT), int64(now)), MostTokens: bucket.Tokens(-1<<62, int64(now)),
 		RatePerSecond: s.Knobs.RatePerSecond, Burst: s.Knobs.Burst, MaxQueued: s.Knobs.MaxQueued,
-		Hold: newHold(s.InForce(now), i.Beneath, i.At), LatencyMs: int64(s.Latency), Failures: s.Failures, Episodes: s.Episodes,
+		Hold: newHold(gate.Hold{Until: s.Hold, Reason: s.Reason}, i.At), Pause: newHold(gate.Hold{Until: s.Pause, Reason: gate.HoldOperator}, i.At), LatencyMs: int64(s.Latency), Failures: s.Failures, Episodes: s.Episodes,
 		Tenants: []tenantReport{}, Leases: []leaseReport{}, Tickets: []ticketReport{},
 	}
 	if s.Turned > 0 {
@@ -174,14 +174,11 @@ func route(p gate.Place) string {
 	return string(gate.Interactive)
 }
 
-func newHold(in, beneath gate.Hold, now time.Time) *holdReport {
-	if in == (gate.Hold{}) || !in.Until.Time().After(now) {
+// newHold is nil for one that is over.
+func newHold(h gate.Hold, now time.Time) *holdReport {
+	until := h.Until.Time().UTC()
+	if !until.After(now) {
 		return nil
 	}
-	until := in.Until.Time().UTC()
-	h := &holdReport{Reason: string(in.Reason), Until: until, Seconds: int64((until.Sub(now) + time.Second - 1) / time.Second)}
-	if in.Reason == gate.HoldOperator {
-		h.Beneath = newHold(beneath, gate.Hold{}, now)
-	}
-	return h
+	return &holdReport{Reason: string(h.Reason), Until: until, Seconds: int64((until.Sub(now) + time.Second - 1) / time.Second)}
 }

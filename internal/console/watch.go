@@ -80,12 +80,14 @@ func onScreen(lines []string, height int) string {
 
 // summary is the gate in one line.
 func (r report) summary() string {
-	hold := "none"
-	if r.Hold != nil {
-		hold = fmt.Sprintf("%s %ds", plain(r.Hold.Reason), r.Hold.Seconds)
+	short := func(h *holdReport) string {
+		if h == nil {
+			return "none"
+		}
+		return fmt.Sprintf("%s %ds", plain(h.Reason), h.Seconds)
 	}
-	return fmt.Sprintf("%s  slots %d/%d  tokens %d/%d  line %d/%d  hold %s  tenants %d",
-		r.ReadAt.Format("15:04:05"), r.InFlight, r.Limit, r.Tokens, r.MostTokens, r.Queued, r.MaxQueued, hold, len(r.Tenants))
+	return fmt.Sprintf("%s  slots %d/%d  tokens %d/%d  line %d/%d  hold %s  pause %s  tenants %d",
+		r.ReadAt.Format("15:04:05"), r.InFlight, r.Limit, r.Tokens, r.MostTokens, r.Queued, r.MaxQueued, short(r.Hold), short(r.Pause), len(r.Tenants))
 }
 
 // frame draws the gate for a screen of that size.
@@ -104,7 +106,8 @@ func (r report) frame(width, height int, interval time.Duration) []string {
 		row("slots", r.InFlight, r.MaxInFlight, r.slots()),
 		row("tokens", r.Tokens, r.MostTokens, fmt.Sprintf("%d of %d, %v a second", r.Tokens, r.MostTokens, r.RatePerSecond)),
 		row("line", r.Queued, r.MaxQueued, r.line()),
-		fmt.Sprintf("%-*s%s", label, "hold", r.hold()),
+		fmt.Sprintf("%-*s%s", label, "hold", r.Hold.words()),
+		fmt.Sprintf("%-*s%s", label, "pause", r.Pause.words()),
 		"",
 		fmt.Sprintf("%-*s%5s  %7s  %s", label, "tenant", "live", "waiting", "longest"),
 	}

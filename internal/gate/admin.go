@@ -61,34 +61,18 @@ func (s State) PlanTune(now Micros, k Knobs) Tune {
 	return w
 }
 
-// Hold is a hold in force, or none.
-type Hold struct {
-	Until  Millis
-	Reason HoldReason
-}
-
-// InForce is the hold at now, zero for none.
-func (s State) InForce(now Micros) Hold {
-	if s.Hold <= now.Millis() {
-		return Hold{}
-	}
-	return Hold{s.Hold, s.Reason}
-}
-
-// Pause sets the hold, or lifts it, by an operator's hand. Like Tune it makes a new version.
+// Pause sets the operator's pause, or lifts it. Like Tune it makes a new version. NHTSA's hold is left alone, whichever lasts longer, so that what was
+// heard of NHTSA meanwhile is in force when the pause is lifted; but for Force, with which it ends too.
 type Pause struct {
-	From   int
-	Seen   Millis // the hold it was planned on
-	Hold   Millis // 0: none
-	Reason HoldReason
-	// Beneath is a hold that the operator's covers and that is back when his is lifted. It is not part of the state, since nobody but
-	// the operator's next write needs it; the store keeps it beside the state.
-	Beneath Hold
+	From     int
+	Until    Millis // 0: none
+	Force    bool
+	SeenHold Millis // Force: the hold it was planned on
 }
 
 // Checks is the condition.
 func (w Pause) Checks(s State) []Check {
-	return []Check{{"version", s.Version == w.From}, {"hold", s.Hold == w.Seen}}
+	return []Check{{"version", s.Version == w.From}, {"hold", !w.Force || s.Hold == w.SeenHold}}
 }
 
 // Holds is the condition.
@@ -97,42 +81,26 @@ func (w Pause) Holds(s State) bool { return all(w.Checks(s)) }
 // Apply is the update.
 func (w Pause) Apply(s State) State {
 	s = s.Clone()
-	s.Version, s.Hold, s.Reason = w.From+1, w.Hold, w.Reason
+	s.Version, s.Pause = w.From+1, w.Until
+	if w.Force {
+		s.Hold, s.Reason = 0, ""
+	}
 	return s
 }
 
-// PlanPause is the write that holds the gate for d, by an operator's will. An operator's own hold is replaced, whichever is longer; any other
-// is only ever covered by a longer one. false: one of those lasts longer, and there is nothing to write.
-func (s State) PlanPause(now Micros, d time.Duration, beneath Hold) (Pause, bool) {
-	w := Pause{From: s.Version, Seen: s.Hold, Hold: s.holdUntil(now, d), Reason: HoldOperator}
-	switch in := s.InForce(now); {
-	case in.Reason == HoldOperator && beneath.Until > now.Millis():
-		w.Beneath = beneath
-		w.Hold = max(w.Hold, beneath.Until)
-	case in.Reason == HoldOperator || in == Hold{}:
-	case in.Until >= w.Hold:
-		return Pause{}, false
-	default:
-		w.Beneath = in
-	}
-	return w, true
+// PlanPause is the write that stops everybody for d, by an operator's will. It takes the place of an earlier pause, whichever is longer.
+func (s State) PlanPause(now Micros, d time.Duration) Pause {
+	return Pause{From: s.Version, Until: s.holdUntil(now, d)}
 }
 
-// PlanLift is the write that ends an operator's hold, and leaves what it covered. With force it ends any, also one that NHTSA asked for.
-// false: there is nothing that it may end.
-func (s State) PlanLift(now Micros, beneath Hold, force bool) (Pause, bool) {
-	w := Pause{From: s.Version, Seen: s.Hold}
-	in := s.InForce(now)
-	if in == (Hold{}) || in.Reason != HoldOperator && !force {
-		return Pause{}, false
-	}
-	if beneath.Until > now.Millis() && !force {
-		w.Hold, w.Reason = beneath.Until, beneath.Reason
-	}
-	return w, true
+// PlanLift is the write that ends the operator's pause. With force it ends any hold, also one that NHTSA asked for. false: there is nothing
+// that it may end.
+func (s State) PlanLift(now Micros, force bool) (Pause, bool) {
+	w := Pause{From: s.Version, Force: force, SeenHold: s.Hold}
+	return w, s.Pause > now.Millis() || force && s.Hold > now.Millis()
 }
 
-// holdUntil is the end of a hold of d from now on. The clock that sets it may be slow and the one that reads it fast: both are added, so
+// holdUntil is the end of a pause of d from now on. The clock that sets it may be slow and the one that reads it fast: both are added, so
 // that nobody starts early. It is a whole second.
 func (s State) holdUntil(now Micros, d time.Duration) Millis {
 	return (millisUp(now+Micros((d+2*s.Knobs.SkewBound).Microseconds())) + 999) / 1000 * 1000

@@ -23,7 +23,7 @@ func TestTheLimitFollowsMaxInFlightButNeverWhileItIsShrunk(t *testing.T) {
 		"raised from one after a cut":         {1, 1, 4, func(s *State) { s.Episodes = 1 }, 1},
 		"raised from one while it fails":      {1, 1, 4, func(s *State) { s.Failures = failuresToHold }, 1},
 		"raised in a pause NHTSA asked for":   {4, 4, 6, func(s *State) { s.Hold, s.Reason = noon.Millis()+1, HoldThrottled }, 4},
-		"raised in the operator's own pause":  {4, 4, 6, func(s *State) { s.Hold, s.Reason = noon.Millis()+1, HoldOperator }, 6},
+		"raised in the operator's own pause":  {4, 4, 6, func(s *State) { s.Pause = noon.Millis() + 1 }, 6},
 		"raised after such a pause was over":  {4, 4, 6, func(s *State) { s.Hold, s.Reason = noon.Millis(), HoldThrottled }, 6},
 		"raised after some failures in a row": {4, 4, 6, func(s *State) { s.Failures = failuresToHold - 1 }, 6},
 	} {
@@ -52,15 +52,15 @@ func TestAChangeOfAnyKindFailsWhatWasPlannedBefore(t *testing.T) {
 	if refusal != nil {
 		t.Fatal(refusal)
 	}
-	pause, _ := s.PlanPause(noon, time.Minute, Hold{})
-	lift, _ := pause.Apply(s).PlanLift(noon, Hold{}, false)
+	pause := s.PlanPause(noon, time.Minute)
+	lift, _ := pause.Apply(s).PlanLift(noon, false)
 	tune := s.PlanTune(noon, s.Knobs)
 	for name, w := range map[string]Write{"tune": tune, "pause": pause} {
 		if !w.Holds(s) || w.Holds(w.Apply(s)) || admission.Holds(w.Apply(s)) {
 			t.Errorf("%s: it holds twice, or an old admission holds after it", name)
 		}
 	}
-	if after := lift.Apply(pause.Apply(s)); admission.Holds(after) || after.Hold != 0 || after.Reason != "" {
+	if after := lift.Apply(pause.Apply(s)); admission.Holds(after) || after.Pause != 0 {
 		t.Errorf("after the pause: %+v", after)
 	}
 	if tune.Holds(pause.Apply(s)) || pause.Holds(tune.Apply(s)) {
@@ -179,84 +179,95 @@ func TestProperty_ChangesOfTheRateNeverAddToAWindow(t *testing.T) {
 	})
 }
 
-func TestAnOperatorsHoldStopsEverybodyAndGivesBackWhatItCovered(t *testing.T) {
+func TestAnOperatorsPauseStopsEverybodyAndLeavesNHTSAsHoldAlone(t *testing.T) {
 	k := slowKnobs()
 	free := NewState(k, noon, false)
 	throttled := free
 	throttled.Hold, throttled.Reason = noon.Millis()+600_000, HoldThrottled
+	hour := Hold{noon.Millis() + 3_601_000, HoldOperator}
 	for name, tc := range map[string]struct {
-		on      State
-		holds   time.Duration
-		lasts   Millis // from noon; 0: nothing to write
-		left    Hold
-		leftFor Millis
+		on     State
+		lasts  time.Duration
+		told   Hold // while both are in force
+		beside Hold // once it is lifted
 	}{
-		"a free gate":                           {free, time.Minute, 61_000, Hold{}, 0},
-		"a gate NHTSA paused for longer":        {throttled, time.Minute, 0, Hold{}, 0},
-		"a gate NHTSA paused for a shorter one": {throttled, time.Hour, 3_601_000, Hold{throttled.Hold, HoldThrottled}, 600_000},
+		"a free gate":                           {free, time.Hour, hour, Hold{}},
+		"a gate NHTSA paused for longer":        {throttled, time.Minute, Hold{throttled.Hold, HoldThrottled}, Hold{throttled.Hold, HoldThrottled}},
+		"a gate NHTSA paused for a shorter one": {throttled, time.Hour, hour, Hold{throttled.Hold, HoldThrottled}},
 	} {
-		w, ok := tc.on.PlanPause(noon, tc.holds, Hold{})
-		if ok != (tc.lasts > 0) {
-			t.Errorf("%s: to write %v", name, ok)
+		pause := tc.on.PlanPause(noon, tc.lasts)
+		if !pause.Holds(tc.on) {
+			t.Fatalf("%s: does not hold where it was planned", name)
 		}
-		if !ok {
-			continue
+		paused := pause.Apply(tc.on)
+		if paused.InForce(noon) != tc.told || paused.Version != 2 || paused.Hold != tc.on.Hold || paused.Reason != tc.on.Reason {
+			t.Errorf("%s: %+v", name, paused)
 		}
-		held := w.Apply(tc.on)
-		if held.Hold != noon.Millis()+tc.lasts || held.Reason != HoldOperator || held.Version != 2 {
-			t.Errorf("%s: %+v", name, held)
+		if v := paused.View(noon); v.Hold != tc.told.Reason || v.HeldFor != tc.told.Until.Time().Sub(noon.Time()) {
+			t.Errorf("%s: seen from outside: %+v", name, v)
 		}
-		if _, _, refusal := held.Plan(noon, Request{ID: "x", Key: alice}); refusal == nil || refusal.Hold != HoldOperator {
-			t.Errorf("%s: %+v", name, refusal)
-		}
-		// Changed twice, longer and shorter, and lifted: what it covered is still there.
-		beneath := w.Beneath
-		for _, d := range []time.Duration{2 * time.Hour, 15 * time.Minute} {
-			w, ok = held.PlanPause(noon, d, beneath)
-			if !ok {
-				t.Fatalf("%s: the own hold cannot be changed", name)
+		waiting := queued(paused, "bob  0001", bob)
+		_, _, entering := paused.Plan(noon, Request{ID: "x", Key: alice, Patience: time.Minute})
+		_, _, claiming := waiting.PlanClaim(noon, Request{ID: "bob  0001", Key: bob}, nil)
+		for what, r := range map[string]*Refusal{"entering": entering, "claiming": claiming, "for certain": paused.Certain(noon, Request{ID: "x", Key: alice})} {
+			if r == nil || r.Cause != Held || r.Hold != tc.told.Reason || r.RetryAfter != RetryAfter(tc.told.Until.Time().Sub(noon.Time())) {
+				t.Errorf("%s, %s: %+v", name, what, r)
 			}
-			held, beneath = w.Apply(held), w.Beneath
 		}
-		lift, ok := held.PlanLift(noon, beneath, false)
-		after := lift.Apply(held)
-		if !ok || after.InForce(noon) != tc.left || lift.Beneath != (Hold{}) {
+		// Changed twice, longer and shorter: an operator's word takes the place of the one before.
+		for _, d := range []time.Duration{2 * time.Hour, 15 * time.Minute} {
+			paused = paused.PlanPause(noon, d).Apply(paused)
+			if want := noon.Millis() + Millis(d.Milliseconds()) + 1000; paused.Pause != want {
+				t.Errorf("%s: changed to end at %d, not %d", name, paused.Pause, want)
+			}
+		}
+		lift, ok := paused.PlanLift(noon, false)
+		if after := lift.Apply(paused); !ok || !lift.Holds(paused) || after.InForce(noon) != tc.beside || after.Pause != 0 {
 			t.Errorf("%s: lifted to %+v", name, after.InForce(noon))
 		}
-		late := noon + Micros(tc.leftFor+1)*1000
-		lift, _ = held.PlanLift(late, beneath, false)
-		if in := lift.Apply(held).InForce(late); in != (Hold{}) {
-			t.Errorf("%s: lifted later to %+v", name, in)
-		}
-		lift, _ = held.PlanLift(noon, beneath, true)
-		if in := lift.Apply(held).InForce(noon); in != (Hold{}) {
+		force, _ := paused.PlanLift(noon, true)
+		if in := force.Apply(paused).InForce(noon); in != (Hold{}) {
 			t.Errorf("%s: lifted by force to %+v", name, in)
+		}
+		if in := paused.InForce(noon + 901_000_000); in != (Hold{}) {
+			t.Errorf("%s: not over by itself: %+v", name, in)
 		}
 	}
 }
 
-// A hold that NHTSA asked for is not shortened by the back door of an operator's shorter one.
-func TestAnOperatorsHoldIsNeverShorterThanWhatItCovers(t *testing.T) {
-	s := NewState(slowKnobs(), noon, false)
-	beneath := Hold{noon.Millis() + 600_000, HoldThrottled}
-	s.Hold, s.Reason = noon.Millis()+3_600_000, HoldOperator
-	w, ok := s.PlanPause(noon, time.Second, beneath)
-	if !ok || w.Hold < beneath.Until || w.Beneath != beneath {
-		t.Errorf("%+v", w)
+// What a call that was under way hears of NHTSA while the operator's pause stands is in force when that is lifted early, also where it is the shorter one.
+func TestA429HeardDuringAnOperatorsPauseIsNotLost(t *testing.T) {
+	for _, longer := range []time.Duration{time.Minute, time.Hour} {
+		s := take(t, NewState(slowKnobs(), noon, false), noon, "a", alice)
+		lease := &Lease{ID: "a", Key: alice}
+		s = s.PlanPause(noon, longer).Apply(s)
+		release := s.PlanRelease(noon, lease, Outcome{Kind: Throttled, RetryAfter: 5 * time.Minute})
+		if !release.Holds(s) {
+			t.Fatal("the release does not hold")
+		}
+		s = release.Apply(s)
+		if s.Limit != 2 || s.Episodes != 1 {
+			t.Errorf("the limit is %d", s.Limit)
+		}
+		lift, _ := s.PlanLift(noon, false)
+		if in := lift.Apply(s).InForce(noon); in.Reason != HoldThrottled || in.Until != noon.Millis()+301_000 {
+			t.Errorf("a pause of %v lifted: %+v", longer, in)
+		}
 	}
 }
 
 func TestOnlyForceLiftsWhatNHTSAAskedFor(t *testing.T) {
-	for reason, plain := range map[HoldReason]bool{HoldThrottled: false, HoldFailing: false, HoldStarting: false, HoldOperator: true} {
+	for _, reason := range []HoldReason{HoldThrottled, HoldFailing, HoldStarting} {
 		s := NewState(slowKnobs(), noon, false)
 		s.Hold, s.Reason = noon.Millis()+1000, reason
-		if _, ok := s.PlanLift(noon, Hold{}, false); ok != plain {
-			t.Errorf("%s: lifted without force: %v", reason, ok)
+		if _, ok := s.PlanLift(noon, false); ok {
+			t.Errorf("%s: lifted without force", reason)
 		}
-		if w, ok := s.PlanLift(noon, Hold{}, true); !ok || w.Apply(s).InForce(noon) != (Hold{}) {
+		w, ok := s.PlanLift(noon, true)
+		if !ok || w.Apply(s).InForce(noon) != (Hold{}) {
 			t.Errorf("%s: not lifted with force", reason)
 		}
-		if _, ok := s.PlanLift(noon+1_000_000, Hold{}, true); ok {
+		if _, ok := s.PlanLift(noon+1_000_000, true); ok {
 			t.Errorf("%s: lifted after it was over", reason)
 		}
 	}
@@ -269,7 +280,9 @@ func TestEveryClauseOfAnOperatorsWriteIsNeeded(t *testing.T) {
 	s.TAT = noon + 1
 	k.RatePerSecond = 1
 	other := func(change func(*State)) State { o := s.Clone(); change(&o); return o }
-	pause, _ := s.PlanPause(noon, time.Minute, Hold{})
+	pause := s.PlanPause(noon, time.Minute)
+	held := other(func(s *State) { s.Hold, s.Reason = noon.Millis()+1000, HoldThrottled })
+	force, _ := held.PlanLift(noon, true)
 	for _, tc := range []struct {
 		clause string
 		checks func(State) []Check
@@ -279,7 +292,7 @@ func TestEveryClauseOfAnOperatorsWriteIsNeeded(t *testing.T) {
 		{"limit", s.PlanTune(noon, k).Checks, other(func(s *State) { s.Limit = 1 })}, // a cut meanwhile
 		{"tat", s.PlanTune(noon, k).Checks, other(func(s *State) { s.TAT += 500_000 })},
 		{"version", pause.Checks, other(func(s *State) { s.Version++ })},
-		{"hold", pause.Checks, other(func(s *State) { s.Hold = noon.Millis() + 3_600_000 })}, // NHTSA asked for longer meanwhile
+		{"hold", force.Checks, other(func(s *State) { s.Hold = noon.Millis() + 3_600_000 })}, // NHTSA asked for longer meanwhile, unseen
 	} {
 		for _, c := range tc.checks(tc.on) {
 			if c.OK == (c.Name == tc.clause) {
@@ -287,8 +300,8 @@ func TestEveryClauseOfAnOperatorsWriteIsNeeded(t *testing.T) {
 			}
 		}
 	}
-	if !slices.ContainsFunc(pause.Checks(s), func(c Check) bool { return c.OK }) {
-		t.Error("it holds nowhere")
+	if !pause.Holds(s) || !pause.Holds(held) || !force.Holds(held) {
+		t.Error("it holds nowhere, or asks for more than it relies on")
 	}
 }
 

@@ -35,7 +35,7 @@
 //   - No leak. Past its end + SkewBound a lease, past its deadline + SkewBound a ticket, may be removed by anybody.
 //   - Once. The id is the idempotency key: a write repeated, or landing late, finds its id (or not) and changes nothing. A
 //     refusal is not a write.
-//   - Yield. While the gate is held nobody is admitted or queued, and the limit never grows.
+//   - Yield. While the gate is held, or an operator has paused it, nobody is admitted or queued; while it is held the limit never grows.
 //
 // # Rate
 //

@@ -59,6 +59,7 @@ const (
 	lowerLimit = 1 << iota
 	newKnobs
 	holdGate
+	pauseGate
 	ticketJoins
 	leaseTimePasses
 )
@@ -113,6 +114,7 @@ func scenes() []scene {
 			*s = queued(*s, "full ticket", full)
 		}, time.Second, [3]int{1, 10, 1}},
 		{"two slots out of turn", batchSlot(3), [3]Key{alice, bob, anon}, 0, blockedBatch(nil), time.Second, [3]int{10, 1, 1}},
+		{"an operator's pause", func(k *Knobs) { k.MaxInFlight, k.MaxQueued = 1, 1 }, [3]Key{alice, bob, anon}, pauseGate, nil, time.Second, [3]int{}},
 		{"a hold and a waiter", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, bob, alice}, holdGate | ticketJoins, nil, 0, [3]int{}},
 	}
 }
@@ -230,6 +232,8 @@ func (x *explorer) land(s situation, i int) situation {
 			x.breaks("queued by old knobs")
 		case before.Hold > w.Now.Millis():
 			x.breaks("queued while held")
+		case before.Pause > w.Now.Millis():
+			x.breaks("queued while an operator's pause stands")
 		case before.Leases[id] != 0 || before.Tickets[id] != (Ticket{}):
 			x.breaks("one id came in twice")
 		case len(s.state.Tickets) > k.MaxQueued:
@@ -276,6 +280,8 @@ func (x *explorer) land(s situation, i int) situation {
 		x.breaks("admitted by old knobs")
 	case before.Hold > stamp.Millis():
 		x.breaks("admitted while held")
+	case before.Pause > stamp.Millis():
+		x.breaks("admitted while an operator's pause stands")
 	case s.state.TAT < before.TAT+step:
 		x.breaks("admitted without a token")
 	case s.state.TAT > stamp+Micros(k.Bucket().Tau+k.Bucket().T):
@@ -438,6 +444,8 @@ func (x *explorer) next(s situation) []situation {
 	change(holdGate, func(n *situation) {
 		n.state.Hold, n.state.Reason = max(n.state.Hold, n.now.Millis()+40_000), HoldThrottled
 	})
+	// Without its new version, which alone would keep everybody out: the pause has to be looked at by itself.
+	change(pauseGate, func(n *situation) { n.state.Pause = n.now.Millis() + 40_000 })
 	change(ticketJoins, func(n *situation) {
 		n.state = queued(n.state, "ticket", Key{Interactive, "waiter"})
 	})
@@ -482,7 +490,7 @@ func (f failer) Fatalf(format string, args ...any) { f(format, args...) }
 
 // finish is P6: once everything has come to rest and the lease time is over, one admission leaves no trace of anybody.
 func (x *explorer) finish(s situation) {
-	now := max(s.now, s.state.Hold.micros()) + Micros((s.state.Knobs.LeaseTTL + time.Minute).Microseconds())
+	now := max(s.now, s.state.Hold.micros(), s.state.Pause.micros()) + Micros((s.state.Knobs.LeaseTTL + time.Minute).Microseconds())
 	w, refusal := plan(s.state, now, Request{ID: "last", Key: Key{Interactive, "last"}})
 	if refusal != nil || !x.holds(w, s.state) {
 		x.breaks("nobody is admitted at the end: %+v", refusal)
@@ -516,7 +524,7 @@ func (x *explorer) key(s situation) uint64 {
 			b = append(append(b, id...), 0)
 		}
 	}
-	num(int64(s.now), int64(s.changes), int64(s.faults), int64(s.state.Version), int64(s.state.Limit), int64(s.state.TAT), int64(s.state.Hold), int64(len(s.state.Tickets)),
+	num(int64(s.now), int64(s.changes), int64(s.faults), int64(s.state.Version), int64(s.state.Limit), int64(s.state.TAT), int64(s.state.Hold), int64(s.state.Pause), int64(len(s.state.Tickets)),
 		int64(s.state.Turned), int64(s.state.Episodes), int64(s.state.Failures))
 	for _, c := range s.callers {
 		num(int64(c.step), int64(c.copies), int64(c.release), int64(c.cancels), flag(c.landed), flag(c.running), int64(c.end), int64(c.stamp))
@@ -627,14 +635,15 @@ func TestEveryClauseOfEveryConditionIsNeeded(t *testing.T) {
 	}
 	shownBy := map[string]string{
 		"admit version": "limit and knobs change", "admit limit": "limit and knobs change",
-		"admit no waiters": "a hold and a waiter", "admit no hold": "a hold and a waiter", "admit id": "batch beside interactive",
+		"admit no waiters": "a hold and a waiter", "admit no hold": "a hold and a waiter", "admit no pause": "an operator's pause", "admit id": "batch beside interactive",
 		"admit batch": "batch beside interactive", "admit slots": "one slot, one key twice", "admit tat": "one slot, one token",
 		"admit dead": "one slot, slow bucket", "admit place": "two slots, one key", "admit drops": "an expired ticket",
-		"enqueue version": "a line of one place", "enqueue no hold": "a line of one place", "enqueue id": "a line for one slot",
+		"enqueue version": "a line of one place", "enqueue no hold": "a line of one place", "enqueue no pause": "an operator's pause", "enqueue id": "a line for one slot",
 		"enqueue queue": "a line of one place", "enqueue place": "a small bulkhead", "enqueue turn": "a line for one slot",
 		"enqueue drops": "an expired ticket of one who comes again",
 		"claim version": "a line of one place", "claim limit": "a line with batches", "claim no hold": "a line of one place",
-		"claim ticket": "a line for one slot", "claim slots": "a heavy newcomer and one slot", "claim tat": "a heavy newcomer and one token",
+		"claim no pause": "an operator's pause",
+		"claim ticket":   "a line for one slot", "claim slots": "a heavy newcomer and one slot", "claim tat": "a heavy newcomer and one token",
 		"claim dead": "a heavy newcomer and a dead lease", "claim place": "a dead lease of one's own",
 		"claim batch": "a heavy batch", "claim queue": "a line with batches", "claim turn": "a line for one slot",
 		"claim virtual time": "two slots out of turn", "claim drops": "a ticket that expires meanwhile",

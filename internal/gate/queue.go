@@ -329,6 +329,7 @@ func (w Enqueue) Checks(s State) []Check {
 	return []Check{
 		{"version", s.Version == w.Version},
 		{"no hold", s.Hold <= w.Now.Millis()},
+		{"no pause", s.Pause <= w.Now.Millis()},
 		{"id", !leased && !queued},
 		{"queue", len(s.Tickets) < w.QueueCap+len(w.Drops.Tickets)},
 		{"place", mayJoin(s.Places[w.Place], w.Seen, w.PlaceCap)},
@@ -386,6 +387,7 @@ func (w Claim) Checks(s State) []Check {
 		{"version", s.Version == w.Version},
 		{"limit", s.Limit == w.Limit},
 		{"no hold", s.Hold <= w.Now.Millis()},
+		{"no pause", s.Pause <= w.Now.Millis()},
 		{"ticket", queued && ticket == w.Ticket && !leased},
 		{"slots", len(s.Leases) < w.Slots+len(w.Dead)},
 		{"tat", s.TAT >= w.Lo && s.TAT <= w.Hi},
@@ -526,8 +528,8 @@ func (s State) planEnqueue(now Micros, r Request, ceiling int, instead Refusal) 
 func (s State) PlanClaim(now Micros, r Request, passed map[string]bool) (w Claim, sleep time.Duration, refusal *Refusal) {
 	ms, k := now.Millis(), s.Knobs
 	ticket, queued := s.Tickets[r.ID]
-	if s.Hold > ms {
-		return w, 0, &Refusal{Cause: Held, Hold: s.Reason, RetryAfter: RetryAfter(s.Hold.Time().Sub(now.Time()))}
+	if refusal := s.held(now); refusal != nil {
+		return w, 0, refusal
 	}
 	if !queued {
 		return w, 0, &Refusal{Cause: NoSlot, RetryAfter: RetryAfter(s.slotTime(s.Limit))}

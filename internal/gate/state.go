@@ -61,8 +61,9 @@ type State struct {
 	Limit   int   // slots in force, 1 to Knobs.MaxInFlight
 
 	TAT     Micros // theoretical arrival time, see gcra
-	Hold    Millis // no admission before this
+	Hold    Millis // no admission before this: NHTSA asked for it, or fails, or the gate is new
 	Reason  HoldReason
+	Pause   Millis // nor before this: an operator asked for it. The two know nothing of each other
 	Latency Millis // smoothed upstream time, 0 before the first call
 
 	Turned   Millis // when Limit was last cut or grown
@@ -90,6 +91,33 @@ func (s State) Clone() State {
 	s.Tickets = maps.Clone(s.Tickets)
 	s.Flows = maps.Clone(s.Flows)
 	return s
+}
+
+// Hold stops everybody until then.
+type Hold struct {
+	Until  Millis
+	Reason HoldReason
+}
+
+// InForce is what stops everybody at now: the hold or the operator's pause, whichever lasts longer. Zero: nothing does.
+func (s State) InForce(now Micros) Hold {
+	h := Hold{s.Hold, s.Reason}
+	if s.Pause > s.Hold {
+		h = Hold{s.Pause, HoldOperator}
+	}
+	if h.Until <= now.Millis() {
+		return Hold{}
+	}
+	return h
+}
+
+// held is the refusal while something stops everybody, else nil.
+func (s State) held(now Micros) *Refusal {
+	h := s.InForce(now)
+	if h == (Hold{}) {
+		return nil
+	}
+	return &Refusal{Cause: Held, Hold: h.Reason, RetryAfter: RetryAfter(h.Until.Time().Sub(now.Time()))}
 }
 
 // dead reports whether a lease may be given to somebody else: past its end by more than the clocks may differ.
@@ -123,8 +151,8 @@ func (s State) View(now Micros) View {
 			v.InFlight++
 		}
 	}
-	if s.Hold > now.Millis() {
-		v.HeldFor, v.Hold = s.Hold.Time().Sub(now.Time()), s.Reason
+	if h := s.InForce(now); h != (Hold{}) {
+		v.HeldFor, v.Hold = h.Until.Time().Sub(now.Time()), h.Reason
 	}
 	return v
 }

@@ -70,6 +70,7 @@ func (w Admit) Checks(s State) []Check {
 		{"limit", s.Limit == w.Limit},
 		{"no waiters", len(s.Tickets) == len(w.Drops.Tickets)},
 		{"no hold", s.Hold <= w.Now.Millis()},
+		{"no pause", s.Pause <= w.Now.Millis()},
 		{"id", !mine},
 		{"slots", len(s.Leases) < w.Limit+len(w.Dead)},
 		{"tat", inBand},
@@ -227,8 +228,8 @@ func (s State) Plan(now Micros, r Request) (*Admit, *Enqueue, *Refusal) {
 	if ceiling == 0 {
 		ceiling = k.ceiling(r.Key)
 	}
-	if s.Hold > ms {
-		return nil, nil, &Refusal{Cause: Held, Hold: s.Reason, RetryAfter: RetryAfter(s.Hold.Time().Sub(now.Time()))}
+	if refusal := s.held(now); refusal != nil {
+		return nil, nil, refusal
 	}
 	place := r.Key.Place()
 	mine := s.Places[place]
@@ -299,8 +300,8 @@ func (s State) Plan(now Micros, r Request) (*Admit, *Enqueue, *Refusal) {
 // Certain is a refusal that stays right whatever has changed since this view, nil when there is none: a hold is never shortened
 // but by an operator, and tat never moves back, so a bucket that is dry for longer than the caller's patience stays so.
 func (s State) Certain(now Micros, r Request) *Refusal {
-	if s.Hold > now.Millis() {
-		return &Refusal{Cause: Held, Hold: s.Reason, RetryAfter: RetryAfter(s.Hold.Time().Sub(now.Time()))}
+	if refusal := s.held(now); refusal != nil {
+		return refusal
 	}
 	wait := time.Duration(s.Knobs.Bucket().Wait(int64(s.TAT), int64(now), max(1, r.Cost))) * time.Microsecond
 	if wait > r.Patience {

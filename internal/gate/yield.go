@@ -94,8 +94,7 @@ func (s State) PlanRelease(now Micros, l *Lease, o Outcome) Free {
 // fast: both are added, so that nobody starts early. Whole seconds, so that many instances that hear the same write one hold,
 // not one each.
 func (w *Free) hold(s State, now Micros, pause time.Duration, why HoldReason) {
-	until := (millisUp(now+Micros((pause+2*s.Knobs.SkewBound).Microseconds())) + 999) / 1000 * 1000
-	if until > s.Hold {
+	if until := s.holdUntil(now, pause); until > s.Hold {
 		w.Hold, w.Reason = until, why
 	}
 }

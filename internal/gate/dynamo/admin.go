@@ -13,9 +13,6 @@ import (
 	"vingate/internal/gate"
 )
 
-// attrBeneath keeps the hold that an operator's covers: M, with attrHold and attrReason. It is absent otherwise, and no part of the state.
-const attrBeneath = "o"
-
 // ErrChanged says that somebody else changed the knobs or the operator's hold meanwhile. Nothing was written.
 var ErrChanged = errors.New("somebody else changed the gate meanwhile")
 
@@ -24,16 +21,14 @@ var ErrNothingToDo = errors.New("there is nothing to change")
 
 // Inspection is a gate as an operator may see it.
 type Inspection struct {
-	State   gate.State
-	Beneath gate.Hold     // covered by an operator's hold
-	At      time.Time     // on this machine's clock
-	Ahead   time.Duration // of this machine's clock, at the least, as far as whole seconds tell; negative when it is behind
+	State gate.State
+	At    time.Time     // on this machine's clock
+	Ahead time.Duration // of this machine's clock, at the least, as far as whole seconds tell; negative when it is behind
 }
 
 // Change is what a write of an operator's did.
 type Change struct {
 	Before, After gate.State
-	Covers        gate.Hold // the hold beneath the one that was set, if any
 }
 
 // Budgets of an operator's calls: his machine may be far away.
@@ -49,7 +44,7 @@ func (s *Store) Inspect(ctx context.Context) (Inspection, error) {
 		err = errNoGate
 	}
 	if err == nil {
-		i.State, i.Beneath, err = inspect(it)
+		i.State, err = inspect(it)
 	}
 	if err != nil {
 		return Inspection{}, s.fail(ctx, "read", err)
@@ -87,21 +82,12 @@ func (s *Store) fetch(ctx context.Context) (item, Inspection, error) {
 	return out.Item, i, nil
 }
 
-func inspect(it item) (gate.State, gate.Hold, error) {
+func inspect(it item) (gate.State, error) {
 	state, err := decode(it)
 	if err != nil {
-		return state, gate.Hold{}, &Error{Op: "read", Kind: KindInvalid, Err: err}
+		return state, &Error{Op: "read", Kind: KindInvalid, Err: err}
 	}
-	if _, there := it[attrBeneath]; !there {
-		return state, gate.Hold{}, nil
-	}
-	d := decoder{it: it}
-	d.it = d.children(attrBeneath)
-	beneath := gate.Hold{Until: gate.Millis(d.number(attrHold)), Reason: gate.HoldReason(d.text(attrReason))}
-	if err := errors.Join(d.errs...); err != nil {
-		return state, gate.Hold{}, &Error{Op: "read", Kind: KindInvalid, Err: err}
-	}
-	return state, beneath, nil
+	return state, nil
 }
 
 // Tune puts knobs into force in the place of those of a version. ErrChanged: that version is not in force any more.
@@ -109,7 +95,7 @@ func (s *Store) Tune(ctx context.Context, version int, k gate.Knobs) (Change, er
 	if faults := k.Validate(); len(faults) > 0 {
 		return Change{}, &Error{Op: "set", Kind: KindInvalid, Err: errors.New(faults[0].String())}
 	}
-	return s.change(ctx, "set", func(state gate.State, _ gate.Hold, now gate.Micros) (*expression, gate.Write, error) {
+	return s.change(ctx, "set", func(state gate.State, now gate.Micros) (*expression, gate.Write, error) {
 		w := state.PlanTune(now, k)
 		if w.From != version {
 			return nil, nil, ErrChanged
@@ -118,30 +104,27 @@ func (s *Store) Tune(ctx context.Context, version int, k gate.Knobs) (Change, er
 	})
 }
 
-// Pause holds the gate for d. ErrNothingToDo: another hold lasts longer.
+// Pause stops every admission for d, in the place of an earlier pause of an operator's. NHTSA's hold is left alone.
 func (s *Store) Pause(ctx context.Context, d time.Duration) (Change, error) {
-	return s.change(ctx, "hold", func(state gate.State, beneath gate.Hold, now gate.Micros) (*expression, gate.Write, error) {
-		w, ok := state.PlanPause(now, d, beneath)
-		if !ok {
-			return nil, nil, ErrNothingToDo
-		}
-		return hold(w), w, nil
+	return s.change(ctx, "hold", func(state gate.State, now gate.Micros) (*expression, gate.Write, error) {
+		w := state.PlanPause(now, d)
+		return pauseOf(w), w, nil
 	})
 }
 
-// Lift ends the operator's hold, with force any hold. ErrNothingToDo: there is none that it may end.
+// Lift ends the operator's pause, with force also any hold. ErrNothingToDo: there is nothing that it may end.
 func (s *Store) Lift(ctx context.Context, force bool) (Change, error) {
-	return s.change(ctx, "clear", func(state gate.State, beneath gate.Hold, now gate.Micros) (*expression, gate.Write, error) {
-		w, ok := state.PlanLift(now, beneath, force)
+	return s.change(ctx, "clear", func(state gate.State, now gate.Micros) (*expression, gate.Write, error) {
+		w, ok := state.PlanLift(now, force)
 		if !ok {
 			return nil, nil, ErrNothingToDo
 		}
-		return hold(w), w, nil
+		return pauseOf(w), w, nil
 	})
 }
 
-// planner plans a change on a state and what lies beneath its hold.
-type planner func(gate.State, gate.Hold, gate.Micros) (*expression, gate.Write, error)
+// planner plans a change on a state.
+type planner func(gate.State, gate.Micros) (*expression, gate.Write, error)
 
 // change plans on the gate as it is and writes, anew on what it met while admissions and releases come between. The state that a write of an
 // unknown outcome would have left tells whether it was applied.
@@ -150,23 +133,23 @@ func (s *Store) change(ctx context.Context, op string, plan planner) (Change, er
 	if err != nil {
 		return Change{}, err
 	}
-	state, beneath := i.State, i.Beneath
+	state := i.State
 	var doubtful Change // what a write would have done that was perhaps applied
 	last := error(&Error{Op: op, Kind: KindContended, Err: errors.New("the gate changed under every attempt")})
 	for range adminTries {
 		if doubtful.After.Version != 0 && sameSettings(state, doubtful.After) {
-			return Change{doubtful.Before, state, doubtful.Covers}, nil
+			return Change{doubtful.Before, state}, nil
 		}
-		x, w, err := plan(state, beneath, gate.MicrosOf(s.Now()))
+		x, w, err := plan(state, gate.MicrosOf(s.Now()))
 		if err != nil {
 			return Change{}, &Error{Op: op, Kind: KindContended, Err: err}
 		}
 		after, met, err := s.send(ctx, x)
 		switch {
 		case err == nil && met == nil:
-			return Change{state, after, covers(w)}, nil
+			return Change{state, after}, nil
 		case err == nil:
-			if state, beneath, err = inspect(met); err != nil {
+			if state, err = inspect(met); err != nil {
 				return Change{}, s.fail(ctx, op, err)
 			}
 			continue
@@ -174,7 +157,7 @@ func (s *Store) change(ctx context.Context, op string, plan planner) (Change, er
 		last = s.fail(ctx, op, err)
 		kind, unknown := classify(ctx, err)
 		if unknown {
-			doubtful = Change{state, w.Apply(state), covers(w)}
+			doubtful = Change{state, w.Apply(state)}
 		}
 		if !worthRetrying(kind) || ctx.Err() != nil {
 			return Change{}, last
@@ -182,21 +165,14 @@ func (s *Store) change(ctx context.Context, op string, plan planner) (Change, er
 		if i, err = s.Inspect(ctx); err != nil {
 			return Change{}, err
 		}
-		state, beneath = i.State, i.Beneath
+		state = i.State
 	}
 	return Change{}, last
 }
 
-func covers(w gate.Write) gate.Hold {
-	if p, is := w.(gate.Pause); is {
-		return p.Beneath
-	}
-	return gate.Hold{}
-}
-
-// sameSettings says whether two states agree in what an operator sets.
-func sameSettings(a, b gate.State) bool {
-	return a.Version == b.Version && a.Knobs == b.Knobs && a.Hold == b.Hold && a.Reason == b.Reason
+// sameSettings says whether a state is the one that an operator's write left. A hold that it ended is still ended; of another it says nothing.
+func sameSettings(state, left gate.State) bool {
+	return state.Version == left.Version && state.Knobs == left.Knobs && state.Pause == left.Pause && (left.Hold != 0 || state.Hold == 0)
 }
 
 // send sends one write once. When its condition failed, met is the item it met.
@@ -217,7 +193,7 @@ func (s *Store) send(ctx context.Context, x *expression) (after gate.State, met 
 	case err != nil:
 		return after, nil, err
 	}
-	after, _, err = inspect(out.Attributes)
+	after, err = inspect(out.Attributes)
 	return after, nil, err
 }
 
@@ -234,17 +210,19 @@ func tune(w gate.Tune) *expression {
 	return x
 }
 
-// hold is gate.Pause as an expression.
-func hold(w gate.Pause) *expression {
+// pauseOf is gate.Pause as an expression.
+func pauseOf(w gate.Pause) *expression {
 	x := newExpression()
 	x.when("e = %s", x.value(":e", number(w.From)))
-	x.when("h = %s", x.value(":seen", number(w.Seen)))
-	x.set = append(x.set, "e = "+x.value(":next", number(w.From+1)), "h = "+x.value(":h", number(w.Hold)), "r = "+x.value(":r", text(w.Reason)))
-	if w.Beneath == (gate.Hold{}) {
-		x.remove = append(x.remove, attrBeneath)
+	x.set = append(x.set, "e = "+x.value(":next", number(w.From+1)))
+	if w.Until == 0 {
+		x.remove = append(x.remove, attrPause)
 	} else {
-		x.set = append(x.set, attrBeneath+" = "+x.value(":o", &types.AttributeValueMemberM{Value: item{
-			attrHold: number(w.Beneath.Until), attrReason: text(w.Beneath.Reason)}}))
+		x.set = append(x.set, "p = "+x.value(":p", number(w.Until)))
+	}
+	if w.Force {
+		x.when("h = %s", x.value(":h", number(w.SeenHold)))
+		x.set = append(x.set, "h = "+x.value(":zero", number(0)), "r = "+x.value(":r", text("")))
 	}
 	return x
 }

@@ -17,10 +17,6 @@ import (
 
 // arbitraryChange is any write an operator or the keeper can plan on a state, nil when the draw gives none.
 func arbitraryChange(t *rapid.T, seen gate.State) (gate.Write, *expression) {
-	beneath := gate.Hold{}
-	if rapid.Bool().Draw(t, "beneath") {
-		beneath = gate.Hold{Until: noon.Millis() + 30_000, Reason: gate.HoldThrottled}
-	}
 	switch rapid.SampledFrom([]string{"tune", "pause", "lift", "sweep", "sweep"}).Draw(t, "change") {
 	case "sweep":
 		if w, some := seen.PlanSweep(noon); some {
@@ -34,12 +30,11 @@ func arbitraryChange(t *rapid.T, seen gate.State) (gate.Write, *expression) {
 		w := seen.PlanTune(noon, k)
 		return w, tune(w)
 	case "pause":
-		if w, ok := seen.PlanPause(noon, time.Duration(rapid.IntRange(1, 90).Draw(t, "for"))*time.Second, beneath); ok {
-			return w, hold(w)
-		}
+		w := seen.PlanPause(noon, time.Duration(rapid.IntRange(1, 90).Draw(t, "for"))*time.Second)
+		return w, pauseOf(w)
 	case "lift":
-		if w, ok := seen.PlanLift(noon, beneath, rapid.Bool().Draw(t, "force")); ok {
-			return w, hold(w)
+		if w, ok := seen.PlanLift(noon, rapid.Bool().Draw(t, "force")); ok {
+			return w, pauseOf(w)
 		}
 	}
 	return nil, nil
@@ -53,7 +48,7 @@ func TestEveryChangeMeansTheSameInTheCoreAndInTheStore(t *testing.T) {
 		state := arbitrary(t)
 		if rapid.Bool().Draw(t, "held") {
 			state.Hold = noon.Millis() + gate.Millis(rapid.SampledFrom([]int{0, 1, 60_000}).Draw(t, "until"))
-			state.Reason = rapid.SampledFrom([]gate.HoldReason{gate.HoldOperator, gate.HoldThrottled, gate.HoldStarting}).Draw(t, "reason")
+			state.Reason = rapid.SampledFrom([]gate.HoldReason{gate.HoldFailing, gate.HoldThrottled, gate.HoldStarting}).Draw(t, "reason")
 		}
 		seen := state
 		switch rapid.IntRange(0, 4).Draw(t, "moved on") {
@@ -120,10 +115,10 @@ func TestAnOperatorsHoldWorksOnEveryInstanceAndComesOffAgain(t *testing.T) {
 	put(s, throttled)
 
 	held, err := s.Pause(t.Context(), time.Minute)
-	if err != nil || held.After.Reason != gate.HoldOperator || held.After.Version != 2 || held.Before.Reason != gate.HoldThrottled {
+	if err != nil || held.After.Pause != noon.Millis()+61_000 || held.After.Version != 2 || held.Before.Pause != 0 {
 		t.Fatalf("%+v, %v", held, err)
 	}
-	if i := inspected(t, s); i.State.Hold != noon.Millis()+61_000 || i.Beneath != (gate.Hold{Until: noon.Millis() + 20_000, Reason: gate.HoldThrottled}) {
+	if i := inspected(t, s); i.State.Pause != noon.Millis()+61_000 || i.State.Hold != throttled.Hold || i.State.Reason != gate.HoldThrottled {
 		t.Errorf("%+v", i)
 	}
 	// An instance with an old view plans for nothing: its write meets another version.
@@ -137,22 +132,38 @@ func TestAnOperatorsHoldWorksOnEveryInstanceAndComesOffAgain(t *testing.T) {
 	if err != nil || left.After.InForce(noon) != (gate.Hold{Until: noon.Millis() + 20_000, Reason: gate.HoldThrottled}) {
 		t.Errorf("%+v, %v", left, err)
 	}
-	if i := inspected(t, s); i.Beneath != (gate.Hold{}) || len(i.State.Leases) != 1 {
-		t.Errorf("%+v", i)
-	}
 	before := stored(t, s)
-	for name, do := range map[string]func() error{
-		"lifting what NHTSA asked for": func() error { _, err := s.Lift(t.Context(), false); return err },
-		"a hold within a longer one":   func() error { _, err := s.Pause(t.Context(), time.Second); return err },
-	} {
-		if err := do(); !errors.Is(err, ErrNothingToDo) || !reflect.DeepEqual(stored(t, s), before) {
-			t.Errorf("%s: %v", name, err)
-		}
+	if _, there := before[attrPause]; there || len(state(t, s).Leases) != 1 {
+		t.Errorf("left of the pause: %+v", before)
+	}
+	if _, err := s.Lift(t.Context(), false); !errors.Is(err, ErrNothingToDo) || !reflect.DeepEqual(stored(t, s), before) {
+		t.Errorf("lifting what NHTSA asked for: %v", err)
 	}
 	if left, err := s.Lift(t.Context(), true); err != nil || left.After.Hold != 0 || left.Before.Hold == 0 {
 		t.Errorf("by force: %+v, %v", left, err)
 	}
 	mustAcquire(t, New(s.Config), alice)
+}
+
+// What NHTSA says while the operator's pause stands is in force when that is cleared early, however long either is.
+func TestA429HeardDuringAnOperatorsPauseIsInForceAfterIt(t *testing.T) {
+	for name, longer := range map[string]time.Duration{"the operator's is longer": time.Hour, "NHTSA's is longer": 5 * time.Second} {
+		s := initialised(t, nil)
+		other := beside(s)
+		l := mustAcquire(t, other, alice)
+		if _, err := s.Pause(t.Context(), longer); err != nil {
+			t.Fatal(err)
+		}
+		if err := other.Release(t.Context(), l, gate.Outcome{Kind: gate.Throttled, RetryAfter: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Lift(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		if _, refusal, err := beside(s).Acquire(t.Context(), gate.Request{Key: alice}); err != nil || refusal == nil || refusal.Hold != gate.HoldThrottled || refusal.RetryAfter < time.Minute {
+			t.Errorf("%s: %+v, %v", name, refusal, err)
+		}
+	}
 }
 
 func TestKnobsAreChangedOnceAndOnlyThoseThatWereSeen(t *testing.T) {
@@ -227,6 +238,12 @@ func TestALostAnswerOfAChangeIsNoError(t *testing.T) {
 					return s.Tune(t.Context(), 1, k)
 				},
 				"hold": func(s *Store) (Change, error) { return s.Pause(t.Context(), time.Minute) },
+				"clear": func(s *Store) (Change, error) {
+					st := state(t, s)
+					st.Hold, st.Reason, st.Pause = noon.Millis()+60_000, gate.HoldThrottled, noon.Millis()+30_000
+					put(s, st)
+					return s.Lift(t.Context(), true)
+				},
 			} {
 				w := &wire{}
 				s := initialised(t, w)

@@ -42,6 +42,9 @@ func arbitrary(t *rapid.T) gate.State {
 	if rapid.IntRange(0, 5).Draw(t, "held") == 0 {
 		s.Hold, s.Reason = noon.Millis()+gate.Millis(rapid.IntRange(-1, 1).Draw(t, "hold")), gate.HoldThrottled
 	}
+	if rapid.IntRange(0, 5).Draw(t, "paused") == 0 {
+		s.Pause = noon.Millis() + gate.Millis(rapid.SampledFrom([]int{-60_000, -1, 0, 1, 60_000}).Draw(t, "pause"))
+	}
 	s.Latency = gate.Millis(rapid.IntRange(0, 900).Draw(t, "latency"))
 	for i := range rapid.IntRange(0, 4).Draw(t, "leases") {
 		id, key := fmt.Sprintf("lease%d", i), rapid.SampledFrom(keys).Draw(t, "key")
@@ -207,6 +210,7 @@ func TestDamagedItemIsRefusedWhole(t *testing.T) {
 		"batch is a string": func(it item) { it[attrBatch] = text("a") },
 		"place is a list":   func(it item) { it[string(keys[0].Place())] = &types.AttributeValueMemberL{} },
 		"hold is missing":   func(it item) { delete(it, attrHold) },
+		"pause is text":     func(it item) { it[attrPause] = text("x") },
 	} {
 		it := encode("gate#x", good)
 		damage(it)

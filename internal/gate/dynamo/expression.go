@@ -63,6 +63,13 @@ func (x *expression) input(table, pk string) *dynamodb.UpdateItemInput {
 	return in
 }
 
+// notHeld is that neither a hold nor the operator's pause is in force.
+func (x *expression) notHeld(now gate.Micros) {
+	ms := x.value(":ms", number(now.Millis()))
+	x.when("h <= %s", ms)
+	x.when("(attribute_not_exists(p) OR p <= %s)", ms)
+}
+
 // admit is gate.Admit as an expression: the clauses stand in the order of Admit.Checks and Admit.Apply.
 func admit(w gate.Admit) *expression {
 	x := newExpression()
@@ -70,7 +77,7 @@ func admit(w gate.Admit) *expression {
 	x.when("e = %s", x.value(":e", number(w.Version)))
 	x.when("L = %s", x.value(":L", number(w.Limit)))
 	x.when("size(q) = %s", x.value(":drops", number(len(w.Drops.Tickets))))
-	x.when("h <= %s", x.value(":ms", number(w.Now.Millis())))
+	x.notHeld(w.Now)
 	x.when("attribute_not_exists(l.%s)", id)
 	x.when("size(l) < %s", x.value(":slots", number(w.Limit+len(w.Dead))))
 	x.set = append(x.set, fmt.Sprintf("l.%s = %s", id, x.value(":end", number(w.End))))
@@ -97,7 +104,7 @@ func enqueue(w gate.Enqueue) *expression {
 	x := newExpression()
 	id, place := x.name("#i", w.ID), x.name("#b", string(w.Place))
 	x.when("e = %s", x.value(":e", number(w.Version)))
-	x.when("h <= %s", x.value(":ms", number(w.Now.Millis())))
+	x.notHeld(w.Now)
 	x.when("attribute_not_exists(l.%s)", id)
 	x.when("attribute_not_exists(q.%s)", id)
 	x.when("size(q) < %s", x.value(":tickets", number(w.QueueCap+len(w.Drops.Tickets))))
@@ -116,7 +123,7 @@ func claim(w gate.Claim) *expression {
 	id := x.name("#i", w.ID)
 	x.when("e = %s", x.value(":e", number(w.Version)))
 	x.when("L = %s", x.value(":L", number(w.Limit)))
-	x.when("h <= %s", x.value(":ms", number(w.Now.Millis())))
+	x.notHeld(w.Now)
 	x.when("q.%s = %s", id, x.value(":ticket", packTicket(w.Ticket)))
 	x.when("attribute_not_exists(l.%s)", id)
 	x.when("size(l) < %s", x.value(":slots", number(w.Slots+len(w.Dead))))

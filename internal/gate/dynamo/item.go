@@ -22,6 +22,7 @@ const (
 	attrTAT     = "t" // N: microseconds
 	attrHold    = "h" // N: milliseconds
 	attrReason  = "r" // S: why held
+	attrPause   = "p" // N: milliseconds, the operator's pause; absent when none
 	attrLatency = "u" // N: milliseconds
 	attrTurned  = "x" // N: milliseconds, when the limit last turned
 	attrEpisode = "n" // N: throttle episodes in a row
@@ -107,6 +108,9 @@ func encode(pk string, s gate.State) item {
 	for place, ids := range s.Places {
 		it[string(place)] = set(ids...)
 	}
+	if s.Pause != 0 {
+		it[attrPause] = number(s.Pause)
+	}
 	if len(s.Batch) > 0 {
 		it[attrBatch] = set(s.Batch...)
 	}
@@ -140,9 +144,10 @@ func decode(it item) (gate.State, error) {
 	for f := range flows.it {
 		s.Flows[gate.Flow(f)] = flows.turn(f)
 	}
-	d.errs = slices.Concat(d.errs, leases.errs, tickets.errs, flows.errs)
 	for name := range it {
 		switch {
+		case name == attrPause:
+			s.Pause = gate.Millis(d.number(name))
 		case name == attrBatch:
 			s.Batch = d.set(name)
 		case gate.IsPlace(name):
@@ -152,7 +157,7 @@ func decode(it item) (gate.State, error) {
 	if s.Limit < 1 {
 		d.fault(attrLimit, "a limit of at least 1")
 	}
-	return s, errors.Join(d.errs...)
+	return s, errors.Join(slices.Concat(d.errs, leases.errs, tickets.errs, flows.errs)...)
 }
 
 // decoder collects every fault of an item instead of stopping at the first.
