@@ -242,13 +242,8 @@ func TestAFileThatWasCutAnywhereGoesOn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ex := examples()
-			for _, r := range ex[:2] {
-				r.Decoded.Fields = map[string]string{"Note": r.Decoded.Fields["Note"]}
-				if r.Decoded.Fields["Note"] == "" {
-					r.Decoded.Fields = nil
-				}
-			}
+			ex := slices.Delete(examples(), 1, 3)
+			ex[0].Decoded.Fields = map[string]string{"Note": "two lines"}
 			whole := slices.Clone(f.header())
 			for _, r := range ex {
 				line, err := f.encode(r)
@@ -541,7 +536,7 @@ func TestEachBatchIsBroughtToTheDisk(t *testing.T) {
 
 // A large file takes time, not memory: what is kept of each line is a few words.
 func TestMemoryGrowsByAFewWordsALine(t *testing.T) {
-	const lines, most = 100_000, 120 // bytes a line
+	const lines, most = 20_000, 120 // bytes a line
 	path := filepath.Join(t.TempDir(), "out.csv")
 	heap := func() uint64 {
 		runtime.GC()
