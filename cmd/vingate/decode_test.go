@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -34,6 +35,7 @@ type vinAPI struct {
 	calls  []string // method and path
 	keys   []string
 	refuse func(call int) (status int, after int) // 0 is none
+	during func(call int)                         // in the middle of a call
 }
 
 func startAPI(t *testing.T) *vinAPI {
@@ -59,6 +61,9 @@ func (a *vinAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer a.mu.Unlock()
 	a.calls = append(a.calls, r.Method+" "+r.URL.RequestURI())
 	a.keys = append(a.keys, r.Header.Get("X-Api-Key"))
+	if a.during != nil {
+		a.during(len(a.calls))
+	}
 	if a.refuse != nil {
 		if status, after := a.refuse(len(a.calls)); status != 0 {
 			w.Header().Set("Content-Type", "application/problem+json")
@@ -369,5 +374,70 @@ func TestTheTableHasOneRowForEachRowOfTheFile(t *testing.T) {
 	rows, err := csv.NewReader(f).ReadAll()
 	if err != nil || len(rows) != 1001 || len(rows[0]) != 14+154+1 || rows[1000][0] != "2000" || rows[1000][1] != "a b" {
 		t.Errorf("%d rows, %v, the last %.20q", len(rows), err, rows[len(rows)-1])
+	}
+}
+
+// kill -9 again and again, in the middle of calls and of what comes after them: no record is lost, none is there twice, and only what was under way is
+// asked again.
+func TestDecodeSurvivesBeingKilledByForce(t *testing.T) {
+	a := startAPI(t)
+	const rows, batch = 3000, 20
+	text := "vin\n"
+	for i := range rows {
+		text += fmt.Sprintf("1HGCM82603A%06d\n", i)
+	}
+	in, out := write(t, "vins.csv", text), filepath.Join(t.TempDir(), "out.csv")
+	var process *os.Process // guarded by a.mu
+	kills := 0
+	a.during = func(call int) {
+		if kills == 20 || call%7 != 0 {
+			return
+		}
+		kills++
+		p := process
+		if kills%2 == 0 {
+			_ = p.Kill()
+			return
+		}
+		time.AfterFunc(time.Duration(kills)*200*time.Microsecond, func() { _ = p.Kill() })
+	}
+	for runs := 1; ; runs++ {
+		cmd := exec.Command(os.Args[0], "decode", "--in", in, "--out", out, "--batch", strconv.Itoa(batch), "--quiet")
+		cmd.Env = []string{asTool + "=1", "VINGATE_API=" + a.URL}
+		a.mu.Lock()
+		err := cmd.Start()
+		process = cmd.Process
+		a.mu.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = cmd.Wait()
+		if status := cmd.ProcessState.ExitCode(); status == 0 {
+			t.Logf("%d runs, %d killed", runs, kills)
+			break
+		} else if status != -1 || runs > 50 {
+			t.Fatalf("run %d: %v", runs, err)
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if kills < 10 {
+		t.Errorf("killed %d times: this shows nothing", kills)
+	}
+	if len(a.asked) > rows+kills*batch {
+		t.Errorf("asked for %d VINs, %d rows and %d kills", len(a.asked), rows, kills)
+	}
+	b, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, err := csv.NewReader(strings.NewReader(string(b))).ReadAll()
+	if err != nil || len(records) != rows+1 {
+		t.Fatalf("%d records, %v", len(records)-1, err)
+	}
+	for i, r := range records[1:] {
+		if want := fmt.Sprintf("1HGCM82603A%06d", i); r[0] != strconv.Itoa(i+2) || r[1] != want || r[7] != want || r[3] != "clean" {
+			t.Fatalf("record %d is %q", i, r)
+		}
 	}
 }

@@ -25,7 +25,13 @@ import (
 // bin holds parts that stand in for the built ones.
 var bin string
 
+// asTool makes the test binary the program itself, for tests that kill it.
+const asTool = "VINGATE_TEST_AS_TOOL"
+
 func TestMain(m *testing.M) {
+	if os.Getenv(asTool) != "" {
+		main()
+	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "vg")
 		if err != nil {
