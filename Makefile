@@ -76,6 +76,25 @@ $(BIN)/staticcheck: tools/go.mod tools/go.sum | go-toolchain
 	@mkdir -p $(BIN)
 	@cd tools && CGO_ENABLED=0 go build -o ../$@ honnef.co/go/tools/cmd/staticcheck
 
+AUDIT := $(addprefix $(BIN)/,cyclonedx-gomod govulncheck)
+$(AUDIT): tools/audit/go.mod tools/audit/go.sum | go-toolchain
+	@echo "building the tools of the audit"
+	@mkdir -p $(BIN)
+	@cd tools/audit && CGO_ENABLED=0 go build -o ../../$(BIN)/ github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod golang.org/x/vuln/cmd/govulncheck
+
+.PHONY: sbom
+sbom: $(BIN)/cyclonedx-gomod ## List every module in each function, with its licence, as CycloneDX under build/sbom
+	@mkdir -p build/sbom
+	@for fn in $(FUNCTIONS); do \
+	  CGO_ENABLED=0 GOOS=linux GOARCH=arm64 GOFLAGS=-tags=lambda.norpc $(BIN)/cyclonedx-gomod app -json -licenses -noserial -output build/sbom/$$fn.json -main functions/$$fn . ; \
+	  echo "build/sbom/$$fn.json: $$(grep -c '"type": "library"' build/sbom/$$fn.json) modules"; \
+	done
+
+.PHONY: vulncheck
+vulncheck: $(BIN)/govulncheck ## Look for known vulnerabilities that the code can reach; asks vuln.go.dev
+	@$(BIN)/govulncheck ./...
+	@$(BIN)/govulncheck -tags lambda.norpc ./functions/...
+
 .PHONY: run
 run: deps local-binaries ## Serve the decode API on http://127.0.0.1:8080, with a local store and a stand-in for NHTSA
 	@exec $(BIN)/vingate run --port $(PORT) --upstream $(UPSTREAM) --data-dir .local --bin-dir $(BIN)
@@ -137,14 +156,30 @@ lint: $(BIN)/staticcheck ## Check format, vet and staticcheck, also with the tag
 fmt: go-toolchain ## Format the Go code
 	@gofmt -w cmd functions internal tools/bench
 
+ARCHS ?= arm64 amd64
 .PHONY: build
-build: go-toolchain ## Build every function as SAM would, for arm64 and amd64, and print the sizes
-	@printf '%-40s %12s %12s\n' bootstrap bytes gzip
-	@for arch in arm64 amd64; do for fn in $(FUNCTIONS); do \
+build: go-toolchain ## Build every function as SAM would, for arm64 and amd64, and hold the sizes against functions/size-budget.txt
+	@printf '%-40s %12s %12s %12s\n' bootstrap bytes gzip budget
+	@over=0; for arch in $(ARCHS); do for fn in $(FUNCTIONS); do \
 	  out=build/$$arch/$$fn/bootstrap; \
 	  GOOS=linux GOARCH=$$arch $(call go_lambda,$$fn,$$out); \
-	  printf '%-40s %12d %12d\n' "$$out" "$$(wc -c < $$out)" "$$(gzip -9 -n -c $$out | wc -c)"; \
-	done; done
+	  packed=$$(gzip -9 -n -c $$out | wc -c); \
+	  budget=$$(awk -v arch=$$arch -v fn=$$fn '$$1 == arch && $$2 == fn { print $$3 }' functions/size-budget.txt); \
+	  printf '%-40s %12d %12d %12s\n' "$$out" "$$(wc -c < $$out)" "$$packed" "$${budget:-none}"; \
+	  [ -n "$$budget" ] && [ "$$packed" -le "$$budget" ] || over=1; \
+	done; done; \
+	if [ $$over = 1 ]; then echo "a bootstrap is over its budget in functions/size-budget.txt, or has none: a cold start loads every byte"; exit 1; fi
+
+.PHONY: reproducible
+reproducible: go-toolchain ## Build the functions for arm64 twice, in two folders with empty caches, and compare every byte: minutes
+	@work=$$(mktemp -d); trap 'chmod -R u+w "$$work"; rm -rf "$$work"' EXIT; \
+	for copy in one two/deeper; do \
+	  mkdir -p "$$work/$$copy/src"; \
+	  git ls-files -z --cached --others --exclude-standard | tar --null --ignore-failed-read -T - -cf - 2>/dev/null | tar -xf - -C "$$work/$$copy/src"; \
+	  GOCACHE="$$work/$$copy/cache" $(MAKE) -s -C "$$work/$$copy/src" build ARCHS=arm64 VINGATE_VERSION=$(VINGATE_VERSION); \
+	done; \
+	diff -r "$$work/one/src/build" "$$work/two/deeper/src/build"; \
+	echo "reproducible: the same bytes twice"; sha256sum "$$work"/one/src/build/arm64/*/bootstrap | sed "s|$$work/one/src/||"
 
 # SAM's makefile builder calls build-<logical id> in a copy of the sources and collects $ARTIFACTS_DIR.
 LAMBDA_ARCH ?= arm64

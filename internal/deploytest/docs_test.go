@@ -316,7 +316,7 @@ func TestTestNameCheckCanFail(t *testing.T) {
 func TestLocalLinksOfTheDocumentsLeadSomewhere(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#\s]+)(?:#[^)]*)?\)`)
 	seen := 0
-	for _, pattern := range []string{"README.md", "docs/*.md", "docs/*/*.md"} {
+	for _, pattern := range []string{"README.md", "SECURITY.md", "docs/*.md", "docs/*/*.md"} {
 		documents, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			t.Fatal(err)

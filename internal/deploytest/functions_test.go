@@ -1,6 +1,8 @@
 package deploytest
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -536,10 +538,199 @@ func TestTheOperatorsPolicyOnlyReads(t *testing.T) {
 }
 
 func TestTheRepositoryHasWhatADeploymentNeeds(t *testing.T) {
-	for _, name := range []string{"LICENSE", "VERSION", "samconfig.toml", ".editorconfig", ".gitignore", ".ci/run"} {
+	for _, name := range []string{"LICENSE", "SECURITY.md", "VERSION", "samconfig.toml", ".editorconfig", ".gitignore", ".ci/run"} {
 		info, err := os.Stat(filepath.Join(root, name))
 		if err != nil || info.Size() == 0 {
 			t.Errorf("%s is missing or empty: %v", name, err)
 		}
 	}
+}
+
+// sizeFaults: each function has a budget on each architecture, and none for arm64 is above what a cold start was measured with.
+func sizeFaults(budget string, folders []string) []string {
+	const most = 6_500_000 // bytes, gzip, arm64
+	found := map[string]int{}
+	var faults []string
+	for line := range strings.Lines(budget) {
+		var arch, fn string
+		var bytes int
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		if _, err := fmt.Sscan(line, &arch, &fn, &bytes); err != nil {
+			faults = append(faults, fmt.Sprintf("%q is no budget", strings.TrimSpace(line)))
+			continue
+		}
+		found[arch+" "+fn] = bytes
+		if arch == "arm64" && bytes > most {
+			faults = append(faults, fmt.Sprintf("%s may take %d bytes on arm64, want at most %d", fn, bytes, most))
+		}
+		if !slices.Contains(folders, fn) {
+			faults = append(faults, fn+" has a budget and is no function")
+		}
+	}
+	for _, fn := range folders {
+		for _, arch := range []string{"arm64", "amd64"} {
+			if found[arch+" "+fn] == 0 {
+				faults = append(faults, fn+" has no budget on "+arch)
+			}
+		}
+	}
+	return faults
+}
+
+func TestEveryFunctionHasASizeBudget(t *testing.T) {
+	mains, _ := filepath.Glob(filepath.Join(root, "functions", "*", "main.go"))
+	var folders []string
+	for _, m := range mains {
+		folders = append(folders, filepath.Base(filepath.Dir(m)))
+	}
+	wantNone(t, sizeFaults(read(t, "functions/size-budget.txt"), folders))
+	const good = "# c\narm64 a 6500000\namd64 a 7000000\n"
+	wantNone(t, sizeFaults(good, []string{"a"}))
+	wantFinding(t, sizeFaults(strings.Replace(good, "6500000", "6500001", 1), []string{"a"}), "at most 6500000")
+	wantFinding(t, sizeFaults(strings.Replace(good, "amd64 a 7000000\n", "", 1), []string{"a"}), "a has no budget on amd64")
+	wantFinding(t, sizeFaults(good+"arm64 b 1\n", []string{"a"}), "b has a budget")
+	wantFinding(t, sizeFaults(good+"arm64 a lot\n", []string{"a"}), "is no budget")
+}
+
+// boundFaults: a number at either bound of its parameter is one that the code can read. Whether it goes together with the others is another
+// question, which the code answers at the start.
+func boundFaults(tpl template, id string) []string {
+	var faults []string
+	base := tpl.environment(id)
+	for name, value := range tpl.variables(tpl.resources(serverlessFunction)[id]) {
+		p := at(tpl.root, "Parameters", text(value, "Ref"))
+		if text(p, "Type") != "Number" {
+			continue
+		}
+		for _, bound := range []string{"MinValue", "MaxValue"} {
+			_, err := config.Load(func(n string) string {
+				if n == name {
+					return text(p, bound)
+				}
+				return base(n)
+			})
+			var e *config.Error
+			if !errors.As(err, &e) {
+				continue
+			}
+			for _, f := range e.Faults {
+				if f.Variable == name && (strings.Contains(f.Problem, "that fits") || strings.Contains(f.Problem, "is not between")) {
+					faults = append(faults, fmt.Sprintf("%s of %s: the code does not take it: %s", bound, name, f))
+				}
+			}
+		}
+	}
+	return faults
+}
+
+func TestWhatAParameterAllowsTheCodeCanRead(t *testing.T) {
+	tpl := theTemplate(t)
+	wantNone(t, boundFaults(tpl, "DecodeFunction"))
+	for from, says := range map[string]string{"MaxValue: 32\n    Description: Slots": "MaxValue of MAX_IN_FLIGHT", "MinValue: 0.01\n    MaxValue: 30": "MinValue of RATE_PER_SECOND"} {
+		whole := read(t, "template.yaml")
+		if !strings.Contains(whole, from) {
+			t.Fatalf("the template no longer holds %q", from)
+		}
+		to := strings.Replace(strings.Replace(from, "32", "3200", 1), "0.01", "0", 1)
+		wantFinding(t, boundFaults(mustParse(t, strings.Replace(whole, from, to, 1)), "DecodeFunction"), says)
+	}
+}
+
+// The gateway's own limit is an outer fuse: it never stands in front of what the function allows.
+func TestTheGatewaysLimitIsAboveOurOwn(t *testing.T) {
+	tpl := theTemplate(t)
+	number := func(path ...string) float64 {
+		n, err := strconv.ParseFloat(text(tpl.root, append(append([]string{"Parameters"}, path...), "Default")...), 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if rate := number("ApiRateLimit"); rate < 10*number("RatePerSecond") || rate < 10*number("TenantRatePerSecond") {
+		t.Errorf("API Gateway lets %v a second through", rate)
+	}
+	if burst := number("ApiBurstLimit"); burst < number("TenantBurst")+number("MaxQueued")+number("RateBurst") {
+		t.Errorf("API Gateway lets %v at once through", burst)
+	}
+}
+
+// An access log tells what happened, and of nobody.
+func TestTheAccessLogNamesNobody(t *testing.T) {
+	var api object
+	for _, api = range theTemplate(t).resources("AWS::Serverless::HttpApi") {
+	}
+	format := text(api, "Properties", "AccessLogSettings", "Format")
+	var fields map[string]string
+	if err := json.Unmarshal([]byte(format), &fields); err != nil || len(fields) < 8 {
+		t.Fatalf("%v in %s", err, format)
+	}
+	for name, value := range fields {
+		for _, private := range []string{"path", "Path", "sourceIp", "userAgent", "querystring", "authorizer", "identity", "routeKey"} {
+			if strings.Contains(value, private) {
+				t.Errorf("%s logs %s", name, value)
+			}
+		}
+	}
+	if fields["requestId"] != "$context.requestId" || fields["status"] != "$context.status" {
+		t.Errorf("%v", fields)
+	}
+}
+
+var (
+	samSection  = regexp.MustCompile(`(?m)^\[(\w+)\.deploy\.parameters\]\n((?:[^\[\n].*\n|  ".*\n|\n)*)`)
+	samOverride = regexp.MustCompile(`(?m)^  "(\w+)=([^"]*)",$`)
+)
+
+// samFaults holds what samconfig.toml sets in each environment against the template's parameters, and against the code.
+func samFaults(samconfig string, tpl template) []string {
+	var faults []string
+	sections := samSection.FindAllStringSubmatch(samconfig, -1)
+	for _, section := range sections {
+		set := map[string]string{}
+		for _, o := range samOverride.FindAllStringSubmatch(section[2], -1) {
+			name, value := o[1], o[2]
+			p := at(tpl.root, "Parameters", name)
+			if p == nil {
+				faults = append(faults, fmt.Sprintf("%s sets %s, which is no parameter", section[1], name))
+				continue
+			}
+			if allowed, _ := at(p, "AllowedValues").([]any); allowed != nil && !slices.Contains(allowed, any(value)) {
+				faults = append(faults, fmt.Sprintf("%s sets %s to %s, which is not allowed", section[1], name, value))
+			}
+			set[name] = value
+		}
+		base := tpl.environment("DecodeFunction")
+		env := tpl.variables(tpl.resources(serverlessFunction)["DecodeFunction"])
+		if _, err := config.Load(func(variable string) string {
+			if v, ok := set[text(env[variable], "Ref")]; ok {
+				return v
+			}
+			return base(variable)
+		}); err != nil {
+			faults = append(faults, section[1]+": "+err.Error())
+		}
+		if !strings.Contains(section[2], "CAPABILITY_AUTO_EXPAND") {
+			faults = append(faults, section[1]+" may not deploy nested stacks")
+		}
+	}
+	for _, want := range []string{"dev", "prod"} {
+		if !slices.ContainsFunc(sections, func(s []string) bool { return s[1] == want }) {
+			faults = append(faults, "there is no "+want)
+		}
+	}
+	return faults
+}
+
+func TestSamconfigSetsWhatTheTemplateHasAndTheCodeTakes(t *testing.T) {
+	tpl, whole := theTemplate(t), read(t, "samconfig.toml")
+	wantNone(t, samFaults(whole, tpl))
+	if n := len(samOverride.FindAllString(whole, -1)); n < 6 {
+		t.Errorf("found %d overrides", n)
+	}
+	wantFinding(t, samFaults(strings.Replace(whole, `"MaxInFlight=2"`, `"MaxInflight=2"`, 1), tpl), "MaxInflight, which is no parameter")
+	wantFinding(t, samFaults(strings.Replace(whole, `"RatePerSecond=0.5"`, `"RatePerSecond=30"`, 1), tpl), "RATE_BURST")
+	wantFinding(t, samFaults(strings.Replace(whole, "LogRetentionDays=90", "LogRetentionDays=91", 1), tpl), "not allowed")
+	wantFinding(t, samFaults(strings.ReplaceAll(whole, "[prod.", "[production."), tpl), "there is no prod")
 }
