@@ -10,11 +10,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"vingate/internal/devstack"
-	"vingate/internal/gate"
 	"vingate/internal/load"
 	"vingate/internal/meter"
 	"vingate/internal/tables"
@@ -39,12 +37,10 @@ func TestEveryVariantKeepsTheSameBudget(t *testing.T) {
 		}
 		got := map[string]row{}
 		for _, variant := range variants {
-			synctest.Test(t, func(t *testing.T) {
-				shift := time.Until(gate.Epoch.Add(time.Hour))
-				b := bench{api: desk, table: coordination, now: func() time.Time { return time.Now().Add(shift) }, span: 2 * time.Second, seed: 1}
-				r, err := b.run(context.Background(), s, variant)
+			bubble(t)(func() {
+				r, err := bench{api: desk, table: coordination, span: 2 * time.Second, seed: 1}.run(context.Background(), s, variant)
 				if err != nil {
-					t.Fatal(err)
+					t.Error(err)
 				}
 				got[variant] = r
 			})
@@ -141,8 +137,27 @@ func TestTheShortTableSetsTheVariantsSideBySide(t *testing.T) {
 		{Scenario: "light", Variant: "cas", Offered: 2, Admitted: 2, WritesPerAdmission: 3, BudgetUse: 1},
 	})
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 3 || lines[2] != "| light | 2.00 / 3.00 / 4.00 | - / - / 8.00 | 0.5 / 0.0 / 3.0 | 0.50 / 1.00 / 0.00 | 10 ms / 0 ms / 90 ms |" {
+	if len(lines) != 3 || lines[2] != "| light: 18/s, evenly, at 10 instances | 2.00 / 3.00 / 4.00 | - / - / 8.00 | 0.5 / 0.0 / 3.0 | 0.50 / 1.00 / 0.00 | 10 ms / 0 ms / 90 ms |" {
 		t.Errorf("\n%s", &out)
+	}
+}
+
+// The whole of it once, as make bench-gate does it, in virtual time.
+func TestARunPrintsALineForEachVariant(t *testing.T) {
+	var out, errs bytes.Buffer
+	if code := run(t.Context(), []string{"--scenario", "light", "--for", "1s"}, &out, &errs, bubble(t)); code != 0 {
+		t.Fatalf("%d, %q", code, &errs)
+	}
+	var got []string
+	for line := range strings.Lines(out.String()) {
+		var r row
+		if err := json.Unmarshal([]byte(line), &r); err != nil || r.Scenario != "light" || r.Admitted < 15 || r.BudgetUse <= 0 {
+			t.Errorf("%v: %s", err, line)
+		}
+		got = append(got, r.Variant)
+	}
+	if !slices.Equal(got, variants) {
+		t.Errorf("lines of %v", got)
 	}
 }
 
@@ -159,13 +174,13 @@ func TestAFormerRunIsShownAsATable(t *testing.T) {
 		t.Fatal(err)
 	}
 	table(&direct, rows)
-	if code := run(t.Context(), []string{"--from", path, "--table"}, &fromFile, &errs); code != 0 || !strings.HasSuffix(fromFile.String(), direct.String()) {
+	if code := run(t.Context(), []string{"--from", path, "--table"}, &fromFile, &errs, nil); code != 0 || !strings.HasSuffix(fromFile.String(), direct.String()) {
 		t.Errorf("%d, %q:\n%s", code, &errs, &fromFile)
 	}
 	if err := os.WriteFile(path, []byte("{]"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code := run(t.Context(), []string{"--from", path, "--table"}, &fromFile, &errs); code != 1 || !strings.Contains(errs.String(), path) {
+	if code := run(t.Context(), []string{"--from", path, "--table"}, &fromFile, &errs, nil); code != 1 || !strings.Contains(errs.String(), path) {
 		t.Errorf("%d, %q", code, &errs)
 	}
 }
@@ -173,7 +188,7 @@ func TestAFormerRunIsShownAsATable(t *testing.T) {
 func TestWrongArgumentsAreToldAndStartNothing(t *testing.T) {
 	for _, args := range [][]string{{"--scenario", "storm"}, {"--variant", "redis"}, {"--for", "1ms"}, {"--nonsense"}, {"more"}} {
 		var out, errs bytes.Buffer
-		if code := run(t.Context(), args, &out, &errs); code != 2 || errs.Len() == 0 || out.Len() > 0 {
+		if code := run(t.Context(), args, &out, &errs, bubble(t)); code != 2 || errs.Len() == 0 || out.Len() > 0 {
 			t.Errorf("%v: %d, %q, %q", args, code, &out, &errs)
 		}
 	}

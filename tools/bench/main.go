@@ -1,5 +1,5 @@
 // Command bench compares vingate's gate with two other ways to keep the same gate in DynamoDB (package versioned): same
-// load, same delays, same seeds, on the local store. It prints one line of JSON for each scenario and variant, or a table of
+// load, same delays, same seeds, on the local store, in virtual time: what is counted does not depend on the machine. It prints one line of JSON for each scenario and variant, or a table of
 // them.
 package main
 
@@ -17,6 +17,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -25,13 +27,39 @@ import (
 
 	"vingate/internal/ddb"
 	"vingate/internal/devstack"
+	"vingate/internal/gate"
+	"vingate/internal/meter"
 	"vingate/internal/tables"
 )
 
-func main() { os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	args, stdout := os.Args[1:], os.Stdout
+	// Virtual time is to be had in a test only, so this is one. That it passed is not worth a word.
+	silence, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		_, _ = fmt.Fprintf(os.Stderr, "bench: %v\n", err)
+		os.Exit(1)
+	}
+	os.Args, os.Stdout = os.Args[:1], silence
+	testing.Main(func(string, string) (bool, error) { return true, nil }, []testing.InternalTest{{Name: "bench", F: func(t *testing.T) {
+		if code := run(context.Background(), args, stdout, os.Stderr, bubble(t)); code != 0 {
+			os.Exit(code)
+		}
+	}}}, nil, nil)
+}
+
+// bubble is virtual time.
+func bubble(t *testing.T) func(func()) {
+	return func(f func()) {
+		synctest.Test(t, func(*testing.T) {
+			time.Sleep(time.Until(gate.Epoch.Add(time.Hour))) // its clock begins before the gate's
+			f()
+		})
+	}
+}
 
 // run is main with everything handed in.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func run(ctx context.Context, args []string, stdout, stderr io.Writer, virtual func(func())) int {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
@@ -39,6 +67,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	asTable := flags.Bool("table", false, "print a table in Markdown instead of lines of JSON")
 	brief := flags.Bool("brief", false, "print a short table, a row for each scenario")
 	from := flags.String("from", "", "do not measure: take the lines of JSON of a former run from this file")
+	inReal := flags.Bool("real", false, "take the time it takes: then the speed of this machine, and what else it does, count too")
 	span := flags.Duration("for", 20*time.Second, "how long each scenario offers its load")
 	seed := flags.Uint64("seed", 1, "of the load and the delays")
 	only := flags.String("scenario", "", "only this one: light, saturation, flood, flood50, queue or contention")
@@ -62,7 +91,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if *from != "" {
 		rows, err = read(*from)
 	} else {
-		rows, err = all(ctx, chosen, schemes, bench{table: coordination, now: time.Now, span: *span, seed: *seed}, func(r row) error {
+		if *inReal {
+			virtual = nil
+		}
+		rows, err = all(ctx, chosen, schemes, virtual, bench{table: coordination, span: *span, seed: *seed}, func(r row) error {
 			if *asTable || *brief {
 				_, _ = fmt.Fprintf(stderr, "%s, %s: done\n", r.Scenario, r.Variant)
 				return nil
@@ -111,8 +143,8 @@ const (
 	connections  = 256 // kept open, so that no scheme pays for dialling
 )
 
-// all starts the store and plays every scenario under every variant, one after the other.
-func all(ctx context.Context, chosen []scenario, schemes []string, b bench, each func(row) error) ([]row, error) {
+// all starts the store and plays every scenario under every variant, one after the other: in virtual time, or without it in real time.
+func all(ctx context.Context, chosen []scenario, schemes []string, virtual func(func()), b bench, each func(row) error) ([]row, error) {
 	root := filepath.Join("..", "..") // of the module that this one lies in
 	store, err := devstack.StartStore(ctx, devstack.Options{Dynoxide: devstack.Find(root, os.Getenv).Dynoxide})
 	if err != nil {
@@ -126,10 +158,20 @@ func all(ctx context.Context, chosen []scenario, schemes []string, b bench, each
 	o.Retryer = aws.NopRetryer{} // every attempt is the scheme's own, and counted
 	o.HTTPClient = ddb.KeepConnections(awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) { t.MaxIdleConnsPerHost = connections }))
 	b.api = dynamodb.New(o)
+	play := func(s scenario, variant string) (row, error) { return b.run(ctx, s, variant) }
+	if virtual != nil {
+		desk := meter.NewOutside(b.api)
+		defer desk.Close()
+		b.api = desk
+		play = func(s scenario, variant string) (r row, err error) {
+			virtual(func() { r, err = b.run(context.Background(), s, variant) }) // who waits for the outside stops the clock
+			return r, err
+		}
+	}
 	var rows []row
 	for _, s := range chosen {
 		for _, variant := range schemes {
-			r, err := b.run(ctx, s, variant)
+			r, err := play(s, variant)
 			if err == nil {
 				err = ctx.Err()
 			}

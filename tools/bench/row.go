@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -86,9 +87,9 @@ func table(w io.Writer, rows []row) {
 
 // short writes a row for each scenario that has all variants, their figures side by side.
 func short(w io.Writer, rows []row) {
-	_, _ = fmt.Fprintf(w, "| scenario | writes per admission | writes per refusal | reads per call | budget use | p99 |\n|---|---|---|---|---|---|\n")
+	_, _ = fmt.Fprintf(w, "| load | writes per admission | writes per refusal | reads per call | budget use | p99 |\n|---|---|---|---|---|---|\n")
 	for ; len(rows) > 0; rows = rows[1:] {
-		same := []row{}
+		var same []row
 		for _, variant := range variants {
 			for _, r := range rows {
 				if r.Scenario == rows[0].Scenario && r.Variant == variant {
@@ -106,7 +107,11 @@ func short(w io.Writer, rows []row) {
 			}
 			return strings.Join(figures, " / ")
 		}
-		_, _ = fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s |\n", rows[0].Scenario,
+		load := rows[0].Scenario
+		if i := slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == load }); i >= 0 {
+			load += ": " + scenarios[i].says
+		}
+		_, _ = fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s |\n", load,
 			each(func(r row) string { return fmt.Sprintf("%.2f", r.WritesPerAdmission) }),
 			each(func(r row) string {
 				if r.Admitted+r.Errors == r.Offered {

@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"vingate/internal/gate"
@@ -24,17 +24,14 @@ type gateway interface {
 }
 
 // instance is one instance of a scheme as a load.Gate.
-type instance struct {
-	gateway
-	now func() time.Time
-}
+type instance struct{ gateway }
 
 func (i instance) Acquire(ctx context.Context, c load.Call) (func(context.Context, time.Duration) error, error) {
 	l, _, err := i.gateway.Acquire(ctx, gate.Request{Key: gate.Key{Route: gate.Interactive, Tenant: c.Tenant}, Patience: c.Patience})
 	if l == nil {
 		return nil, err
 	}
-	if i.now().After(l.StartBy) { // the answer came too late: no call is made
+	if time.Now().After(l.StartBy) { // the answer came too late: no call is made
 		return nil, i.Release(ctx, l, gate.Outcome{Kind: gate.Abandoned})
 	}
 	return func(ctx context.Context, took time.Duration) error {
@@ -46,7 +43,6 @@ func (i instance) Acquire(ctx context.Context, c load.Call) (func(context.Contex
 type bench struct {
 	api   meter.API
 	table string
-	now   func() time.Time
 	span  time.Duration
 	seed  uint64
 }
@@ -54,31 +50,31 @@ type bench struct {
 // run plays one scenario under one variant, on a gate of its own, with 1.5 to 4 ms on every way to the store and back.
 func (b bench) run(ctx context.Context, s scenario, variant string) (row, error) {
 	m := &meter.Meter{Next: b.api, Wire: meter.Wire{Least: 1500 * time.Microsecond, Most: 4 * time.Millisecond, Seed: b.seed}}
-	name := rand.Text()
-	newID := func() string { return rand.Text()[:6] }
-	var open func() gateway
+	name := s.name + "-" + variant
+	var open func(newID func() string) gateway
+	var err error
 	switch variant {
 	case "vingate":
-		c := dynamo.Config{Client: m, Table: b.table, Name: name, Now: b.now, NewID: newID}
-		if err := dynamo.New(c).Init(ctx, knobs(), dynamo.FullBucket); err != nil {
-			return row{}, err
-		}
-		open = func() gateway { return dynamo.New(c) }
+		c := dynamo.Config{Client: m, Table: b.table, Name: name, Now: time.Now}
+		err = dynamo.New(c).Init(ctx, knobs(), dynamo.FullBucket)
+		open = func(newID func() string) gateway { c.NewID = newID; return dynamo.New(c) }
 	case "cas", "read-put":
-		c := versioned.Config{Scheme: versioned.CAS, Client: m, Table: b.table, Name: name, Now: b.now, NewID: newID}
+		c := versioned.Config{Scheme: versioned.CAS, Client: m, Table: b.table, Name: name, Now: time.Now}
 		if variant == "read-put" {
 			c.Scheme = versioned.ReadPut
 		}
-		if err := versioned.New(c).Init(ctx, knobs()); err != nil {
-			return row{}, err
-		}
-		open = func() gateway { return versioned.New(c) }
+		err = versioned.New(c).Init(ctx, knobs())
+		open = func(newID func() string) gateway { c.NewID = newID; return versioned.New(c) }
 	default:
-		return row{}, fmt.Errorf("there is no variant %q", variant)
+		err = fmt.Errorf("there is no variant %q", variant)
+	}
+	if err != nil {
+		return row{}, err
 	}
 	instances := make([]load.Gate, s.instances)
 	for i := range instances {
-		instances[i] = instance{open(), b.now}
+		var last atomic.Int64
+		instances[i] = instance{open(func() string { return fmt.Sprintf("%02d%04d", i, last.Add(1)) })}
 	}
 	return summarise(s, variant, load.Run(ctx, instances, s.calls(b.span, b.seed)), b.span), nil
 }
