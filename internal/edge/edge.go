@@ -123,7 +123,7 @@ func (h *Handler) Invoke(ctx context.Context, payload []byte) (answer []byte, er
 	ctx, record := observe.Record(ctx)
 	res := h.serve(ctx, r)
 	h.logRequest(ctx, r, res, h.Now().Sub(began), cold, record)
-	return res.encode(r.method == "HEAD"), nil
+	return compressed(r, res).encode(r.method == "HEAD"), nil
 }
 
 // serve answers a request, whatever happens.

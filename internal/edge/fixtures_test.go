@@ -293,6 +293,7 @@ type httpResponse struct {
 	StatusCode int               `json:"statusCode"`
 	Headers    map[string]string `json:"headers"`
 	Body       string            `json:"body"`
+	Binary     bool              `json:"isBase64Encoded"`
 }
 
 // do sends a request through the handler.

@@ -1,7 +1,11 @@
 package edge
 
 import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
 	"fmt"
+	"io"
 	"regexp"
 	"strconv"
 	"strings"
@@ -204,6 +208,64 @@ func unseenGate(_ *testing.T, e *edgeOf) { e.Gate = blind{e.Gate} }
 func unseen(t *testing.T, e *edgeOf) {
 	unseenGate(t, e)
 	e.Rates = forgetful{}
+}
+
+func TestALargeBodyIsCompressedForWhoTakesIt(t *testing.T) {
+	for accept, want := range map[string]bool{
+		"": false, "gzip": true, "GZIP": true, "gzip, deflate, br": true, "deflate, gzip;q=0.5": true, "*": true, "br, *;q=0.1": true,
+		"identity": false, "br": false, "gzip;q=0": false, "gzip; q=0.000": false, "*, gzip;q=0": false, "*;q=0": false, "gzip;q=x": false, "xgzip": false,
+	} {
+		t.Run(accept, func(t *testing.T) {
+			bubble(t, func(t *testing.T, e *edgeOf) {
+				e.upstream = func(q vpic.Query) (map[string]string, error) {
+					return row(map[string]string{"VIN": q.VIN, "Note": strings.Repeat("a remark of NHTSA's ", 100)}), nil
+				}
+				get := httpRequest{path: "/v1/vins/" + accord, header: map[string]string{"accept-encoding": accept}}
+				e.do(t, httpRequest{path: get.path})
+				plain := e.do(t, httpRequest{path: get.path}) // from the store, as the next one is
+				res := e.do(t, get)
+				if res.Binary != want || (res.Headers["Content-Encoding"] == "gzip") != want || res.Headers["Vary"] != "Accept-Encoding" || res.Headers["ETag"] != plain.Headers["ETag"] {
+					t.Fatalf("%v %v", res.Binary, res.Headers)
+				}
+				body := res.Body
+				if want {
+					body = unzipped(t, res.Body)
+					if len(res.Body) > len(body)/2 {
+						t.Errorf("%d bytes became %d", len(body), len(res.Body))
+					}
+				}
+				if body != plain.Body {
+					t.Errorf("got\n%s\nwant\n%s", body, plain.Body)
+				}
+				// What is small stays as it is, and HEAD has no body.
+				if small := e.do(t, httpRequest{path: "/healthz", header: get.header}); small.Binary || small.Headers["Vary"] != "" {
+					t.Errorf("%s", small)
+				}
+				get.method = "HEAD"
+				if head := e.do(t, get); head.Body != "" || head.Binary {
+					t.Errorf("%s", head)
+				}
+			})
+		})
+	}
+}
+
+// unzipped is what a client makes of a body that API Gateway has decoded.
+func unzipped(t *testing.T, body string) string {
+	t.Helper()
+	raw, err := base64.StdEncoding.DecodeString(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 func TestOneOriginIsNotAnother(t *testing.T) {

@@ -3,6 +3,7 @@ package edge
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -23,6 +24,7 @@ type response struct {
 	status int
 	header map[string]string
 	body   []byte
+	binary bool // the body is no text
 	log    []slog.Attr
 	counts counts
 }
@@ -65,9 +67,14 @@ func (r *response) encode(head bool) []byte {
 		StatusCode int               `json:"statusCode"`
 		Headers    map[string]string `json:"headers"`
 		Body       string            `json:"body"`
-	}{r.status, r.header, string(r.body)}
-	if head {
-		out.Body = ""
+		Binary     bool              `json:"isBase64Encoded,omitempty"`
+	}{StatusCode: r.status, Headers: r.header}
+	switch {
+	case head:
+	case r.binary:
+		out.Body, out.Binary = base64.StdEncoding.EncodeToString(r.body), true
+	default:
+		out.Body = string(r.body)
 	}
 	return bytes.TrimSuffix(encodeJSON(out), []byte("\n"))
 }

@@ -242,7 +242,7 @@ func (h *Handler) document(r *request, contentType string, body []byte) *respons
 	res.header["Cache-Control"] = "public, max-age=3600"
 	res.body = body
 	sum := sha256.Sum256(body)
-	return h.unlessKnown(r, res, `"`+base64.RawURLEncoding.EncodeToString(sum[:9])+`"`)
+	return h.unlessKnown(r, res, `W/"`+base64.RawURLEncoding.EncodeToString(sum[:9])+`"`)
 }
 
 func (h *Handler) capacity(ctx context.Context, r *request) *response {
