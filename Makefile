@@ -65,6 +65,7 @@ local-binaries: go-toolchain
 	@[ -x $(BIN)/bootstrap ] || echo "building (the first time takes a minute or more)"
 	@$(GO_BUILD) -o $(BIN)/ ./cmd/...
 	@$(call go_lambda,decode,$(BIN)/bootstrap)
+	@$(call go_lambda,keeper,$(BIN)/keeper)
 
 $(BIN)/aws-lambda-rie: tools/go.mod tools/go.sum | go-toolchain
 	@echo "building the Lambda runtime interface emulator"
@@ -195,7 +196,7 @@ build-KeeperFunction: ## What sam build calls for KeeperFunction
 
 .PHONY: invoke
 invoke: deps local-binaries $(BIN)/aws-lambda-rie ## Run the built function once under AWS's emulator with EVENT (events/decode.json)
-	@$(BIN)/vingate invoke --event $(EVENT) --rie $(BIN)/aws-lambda-rie --bootstrap $(BIN)/bootstrap
+	@$(BIN)/vingate invoke --event $(EVENT) --rie $(BIN)/aws-lambda-rie --bootstrap $(BIN)/$(if $(filter %keeper.json,$(EVENT)),keeper,bootstrap)
 
 .PHONY: sam-invoke
 sam-invoke: ## The same by sam local invoke, where SAM and Docker are installed
