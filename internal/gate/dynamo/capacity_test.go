@@ -251,7 +251,7 @@ func TestCapacityInTheLine(t *testing.T) {
 		seeds  uint64
 		writes float64
 	}{
-		"token-bound, seventy at once":            {tokens, load.Shape{Tenants: 70}, 3, 3.3},
+		"token-bound, seventy at once":            {tokens, load.Shape{Tenants: 70}, 5, 3.3},
 		"token-bound, seventy within 200 ms":      {tokens, load.Shape{PerSecond: 350, For: 200 * time.Millisecond, Tenants: 1000}, 1, 3.3},
 		"token-bound, half as much again":         {tokens, load.Shape{PerSecond: 30, For: 4 * time.Second, Tenants: 1000}, 1, 3.3},
 		"slot-bound, sixty at once":               {slots3, load.Shape{Tenants: 60}, 1, 3.6},
@@ -264,7 +264,7 @@ func TestCapacityInTheLine(t *testing.T) {
 			if c.shape.Call == nil {
 				c.shape.Call = callsOf(20 * time.Second)
 			}
-			var all load.Report // means are of so many calls that chance has no say
+			var all load.Report // the gate draws lots: means are of so many calls that they have no say
 			for c.shape.Seed = 1; c.shape.Seed <= c.seeds; c.shape.Seed++ {
 				r := inVirtualTime(t, bucket20(c.knobs), gateOnly, c.shape)
 				t.Logf("seed %d: %v; slowest %v", c.shape.Seed, costOf(r, load.Waited), load.Quantile(r.Waits(load.Waited), 1).Round(time.Millisecond))
