@@ -1,7 +1,9 @@
 package dynamo
 
 import (
+	"context"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -60,5 +62,21 @@ func TestALongSweepFits(t *testing.T) {
 func TestASweepWithoutAGateSaysSo(t *testing.T) {
 	if _, err := newStore(t, nil).Sweep(t.Context()); err == nil {
 		t.Error("no error")
+	}
+}
+
+// What a crashed instance held is counted by whoever takes it along: an admission, or a claim out of the line.
+func TestAnAdmissionTellsWhatItReclaimed(t *testing.T) {
+	s := initialised(t, &wire{})
+	var told []int
+	s.Reclaimed = func(_ context.Context, leases int) { told = append(told, leases) }
+	first, second := mustAcquire(t, s, keys[1]), mustAcquire(t, s, keys[2])
+	if len(told) != 0 {
+		t.Errorf("told of %v with nothing dead", told)
+	}
+	s.Now = func() time.Time { return second.End.Add(s.seen.Knobs.SkewBound + 2*time.Millisecond) }
+	mustAcquire(t, s, keys[0])
+	if !slices.Equal(told, []int{2}) {
+		t.Errorf("told of %v, want two of %s and %s", told, first.ID, second.ID)
 	}
 }
