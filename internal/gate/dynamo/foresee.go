@@ -35,7 +35,7 @@ func (c *caller) foresee() (*gate.Refusal, error) {
 	if refusal := c.known(); refusal != nil {
 		return refusal, nil
 	}
-	view, _, err := c.view(ctx, viewAge)
+	view, _, err := c.view(ctx, gate.ViewAge)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (c *caller) foresee() (*gate.Refusal, error) {
 	r.Patience, r.Shy = max(0, c.left()), c.shyness()
 	_, _, refusal := view.Plan(gate.MicrosOf(c.Now()), r)
 	switch quiet := c.quietFor(); {
-	case refusal == nil && quiet > patientQuiet:
+	case refusal == nil && quiet > gate.PatientQuiet:
 		return &gate.Refusal{Cause: gate.QueueFull, Estimated: true, RetryAfter: gate.RetryAfter(quiet)}, nil
 	case refusal == nil, refusal.Cause == gate.BulkheadFull && r.BulkheadWait > 0:
 		return nil, nil

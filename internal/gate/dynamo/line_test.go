@@ -386,10 +386,11 @@ func TestAWriteInVainMakesShy(t *testing.T) {
 	refusals := 0
 	for range 200 {
 		s.seenAt = time.Time{}
+		before := s.manners
 		l, refusal, writes := tryOnce()
 		if l != nil {
 			left(1)
-			s.shy = 1 // as before the success
+			s.manners = before
 			continue
 		}
 		refusals++
@@ -405,7 +406,7 @@ func TestAWriteInVainMakesShy(t *testing.T) {
 	if l, refusal, writes := tryOnce(); l == nil || writes != 1 {
 		t.Errorf("with half the bucket left: %+v, %d writes", refusal, writes)
 	}
-	now = now.Add(shyFor + time.Second)
+	now = now.Add(time.Minute)
 	left(1)
 	s.seenAt = time.Time{}
 	if l, refusal, _ := tryOnce(); l == nil {

@@ -27,9 +27,8 @@ const (
 )
 
 const (
-	promiseAge    = 100 * time.Millisecond // a view of the promise is used for this long
-	promiseBudget = 2 * gate.Attempt       // a look and a write
-	promiseRest   = time.Second            // how long the promise is left alone after it failed
+	promiseBudget = 2 * gate.Attempt // a look and a write
+	promiseRest   = time.Second      // how long the promise is left alone after it failed
 )
 
 // promises is this instance's part in the promise. One caller at a time uses it, so that the next one finds what it saw.
@@ -91,7 +90,7 @@ func (c *caller) place(sent gate.Sent) gate.Micros {
 // promise gives the caller a place by the promise, with a look at it and a write to it where they are needed.
 func (c *caller) promise(ctx context.Context, sent gate.Sent) (gate.Micros, error) {
 	p := &c.promises
-	if age := c.Now().Round(0).Sub(p.seenAt.Round(0)); p.seenAt.IsZero() || age < 0 || age > promiseAge {
+	if age := c.Now().Round(0).Sub(p.seenAt.Round(0)); p.seenAt.IsZero() || age < 0 || age > gate.PromiseAge {
 		if err := c.readPromise(ctx); err != nil {
 			return 0, err
 		}

@@ -49,16 +49,13 @@ type Store struct {
 
 	entrance chan struct{} // one caller of this instance at a time plans its way in, on what the one before it saw
 
-	mu     sync.Mutex
-	shy    float64       // how much of what is scarce to leave to other instances, 0 to 1
-	vain   time.Time     // when this instance last wrote in vain
-	quiet  time.Duration // how long no way in is tried when shyness was not enough
-	calm   time.Time     // until when
-	seen   gate.State
-	seenAt time.Time // zero: nothing seen yet
-	owed   pause     // NHTSA asked for it, and the item does not have it yet
-	asked  int       // numbers the requests, so that a late answer never replaces a younger view
-	shown  int
+	mu      sync.Mutex
+	manners gate.Manners
+	seen    gate.State
+	seenAt  time.Time // zero: nothing seen yet
+	owed    pause     // NHTSA asked for it, and the item does not have it yet
+	asked   int       // numbers the requests, so that a late answer never replaces a younger view
+	shown   int
 
 	promises promises // of those who were sent away
 }
@@ -75,29 +72,6 @@ const (
 	cleanupBudget = 250 * time.Millisecond
 	releaseBudget = time.Second
 	lookBudget    = 700 * time.Millisecond
-
-	viewAge     = 100 * time.Millisecond // a write is planned on a view no older than this
-	knownAge    = time.Second            // what cannot have become better is refused from a view no older than this
-	maxAttempts = 4
-	retryPause  = 20 * time.Millisecond
-
-	// Where many instances want the one token, or the one place, that comes free, all but one write in vain. An instance that did
-	// is shy from then on: it writes only when more than one is left, how many more being drawn anew each time, so that the instances do
-	// not move together; and it looks again right before. Each success makes it a tenth less shy, and it forgets.
-	lessShy  = 0.9
-	shyFor   = 30 * time.Second
-	freshAge = 20 * time.Millisecond // of the view a shy instance writes on
-
-	// Where there is nothing to leave (a bucket of one token, slots without a line) that does not help. Each further failure
-	// doubles the time this instance keeps quiet, each success cuts it by a quarter.
-	leastQuiet, mostQuiet = 50 * time.Millisecond, 2 * time.Second
-	// patientQuiet is how much of it a caller waits for; beyond that it is refused from the view.
-	patientQuiet = 100 * time.Millisecond
-
-	// A waiter that could claim and was not seen to do so for this long is passed by the others.
-	headGrace = 300 * time.Millisecond
-
-	bulkheadLook = 100 * time.Millisecond // between two looks for a place of one's own, at least; three times that at most
 )
 
 // New makes a store; it makes no call.
@@ -127,7 +101,7 @@ func (s *Store) caller(ctx context.Context, r gate.Request) *caller {
 	if r.ID == "" {
 		r.ID = string(gate.FlowOf(r.Tenant)) + s.NewID()
 	}
-	return &caller{Store: s, r: r, ctx: ctx, began: s.Now(), stamped: map[gate.Millis]gate.Micros{}, passed: map[string]bool{}, heads: map[string]time.Time{}}
+	return &caller{Store: s, r: r, ctx: ctx, began: s.Now(), stamped: map[gate.Millis]gate.Micros{}}
 }
 
 // sendAway gives a refusal its own time to come back. Nobody comes back for optional work.
@@ -147,8 +121,7 @@ type caller struct {
 	stamped map[gate.Millis]gate.Micros // first stamp of every lease end that was sent
 	doubt   bool                        // something may have been applied without our knowing
 
-	passed map[string]bool      // waiters that left their turn unused
-	heads  map[string]time.Time // since when their turn was seen
+	watch gate.Watch // of those ahead in the line
 }
 
 // left is what remains of the caller's patience.
@@ -167,22 +140,22 @@ func (c *caller) enter() (*gate.Lease, *gate.Refusal, error) {
 	if refusal := c.known(); refusal != nil {
 		return nil, refusal, nil
 	}
-	view, exact, err := c.view(ctx, viewAge)
+	view, exact, err := c.view(ctx, gate.ViewAge)
 	if err != nil {
 		return nil, nil, c.fail(c.ctx, "acquire", err)
 	}
 	var last error
 	shy, wrote := c.shyness(), false
-	for tries, fresh := 0, shy == 0; tries < maxAttempts; {
+	for tries, fresh := 0, shy == 0; tries < gate.MaxTries; {
 		now := gate.MicrosOf(c.Now())
 		r := c.r
 		r.Patience, r.Shy = max(0, c.left()), shy
 		admission, ticket, refusal := view.Plan(now, r)
 		if refusal != nil && refusal.Cause == gate.BulkheadFull && c.Now().Sub(c.began) < c.r.BulkheadWait {
-			if err := c.outside(ctx, bulkheadLook+rand.N(2*bulkheadLook)); err != nil {
+			if err := c.outside(ctx, gate.BulkheadLook+rand.N(2*gate.BulkheadLook)); err != nil {
 				return nil, nil, c.giveUp(err)
 			}
-			if view, exact, err = c.view(ctx, viewAge); err != nil {
+			if view, exact, err = c.view(ctx, gate.ViewAge); err != nil {
 				return nil, nil, c.giveUp(err)
 			}
 			continue
@@ -196,13 +169,13 @@ func (c *caller) enter() (*gate.Lease, *gate.Refusal, error) {
 			return nil, refusal, nil
 		}
 		if tries == 0 {
-			if quiet := c.quietFor(); quiet > patientQuiet {
+			if quiet := c.quietFor(); quiet > gate.PatientQuiet {
 				return nil, &gate.Refusal{Cause: gate.QueueFull, Estimated: true, RetryAfter: gate.RetryAfter(quiet)}, nil
 			} else if quiet > 0 {
 				if err := sleep(ctx, quiet); err != nil {
 					return nil, nil, c.giveUp(err)
 				}
-				if view, exact, err = c.view(ctx, viewAge); err != nil {
+				if view, exact, err = c.view(ctx, gate.ViewAge); err != nil {
 					return nil, nil, c.giveUp(err)
 				}
 				tries++
@@ -210,7 +183,7 @@ func (c *caller) enter() (*gate.Lease, *gate.Refusal, error) {
 			}
 			if !fresh {
 				fresh = true
-				if view, exact, err = c.view(ctx, freshAge); err != nil {
+				if view, exact, err = c.view(ctx, gate.FreshAge); err != nil {
 					return nil, nil, c.giveUp(err)
 				}
 				continue
@@ -257,11 +230,11 @@ func (c *caller) enter() (*gate.Lease, *gate.Refusal, error) {
 }
 
 // known is a refusal that an older view proves, without a call: tat never moves back, and a hold is not shortened but by an
-// operator, who is noticed within knownAge.
+// operator, who is noticed within gate.KnownAge.
 func (c *caller) known() *gate.Refusal {
 	c.mu.Lock()
 	view, age := c.obeying(c.seen), c.Now().Round(0).Sub(c.seenAt.Round(0))
-	fresh := !c.seenAt.IsZero() && age >= 0 && age <= knownAge
+	fresh := !c.seenAt.IsZero() && age >= 0 && age <= gate.KnownAge
 	c.mu.Unlock()
 	if !fresh {
 		return nil
@@ -283,7 +256,7 @@ func (c *caller) outside(ctx context.Context, d time.Duration) error {
 func (c *caller) wait() (*gate.Lease, *gate.Refusal, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, max(0, c.left())+acquireBudget)
 	defer cancel()
-	view, _, err := c.view(ctx, viewAge)
+	view, _, err := c.view(ctx, gate.ViewAge)
 	for {
 		if err != nil {
 			return nil, nil, c.giveUp(err)
@@ -292,7 +265,7 @@ func (c *caller) wait() (*gate.Lease, *gate.Refusal, error) {
 			return lease, nil, nil
 		}
 		now := gate.MicrosOf(c.Now())
-		w, rest, refusal := view.PlanClaim(now, c.r, c.passed)
+		w, rest, refusal := view.PlanClaim(now, c.r, c.watch.Passed())
 		switch {
 		case refusal != nil:
 			c.leave()
@@ -301,7 +274,7 @@ func (c *caller) wait() (*gate.Lease, *gate.Refusal, error) {
 			c.leave()
 			return nil, view.WaitedInVain(now, c.r.ID), nil
 		case rest > 0:
-			c.watch(view, now)
+			c.watch.Note(view, now, c.r.ID)
 			if err = sleep(ctx, min(rest+rand.N(rest/8+time.Millisecond), c.left())); err == nil {
 				view, _, err = c.view(ctx, 0)
 			}
@@ -319,31 +292,13 @@ func (c *caller) wait() (*gate.Lease, *gate.Refusal, error) {
 				return lease, nil, nil
 			}
 			// Somebody else moved: never try again without a pause.
-			if err = sleep(ctx, retryPause/2+rand.N(retryPause)); err == nil {
-				view, _, err = c.view(ctx, retryPause)
+			if err = sleep(ctx, gate.RetryPause/2+rand.N(gate.RetryPause)); err == nil {
+				view, _, err = c.view(ctx, gate.RetryPause)
 			}
 		default:
 			view, err = c.look(ctx, failed)
 		}
 	}
-}
-
-// watch notes whose turn it is, and passes those who did not use theirs.
-func (c *caller) watch(view gate.State, now gate.Micros) {
-	heads := view.Heads(now, c.r.ID, c.passed)
-	seen := map[string]time.Time{}
-	for _, id := range heads {
-		since, known := c.heads[id]
-		if !known {
-			since = c.Now()
-		}
-		if c.Now().Sub(since) >= headGrace {
-			c.passed[id] = true
-			continue
-		}
-		seen[id] = since
-	}
-	c.heads = seen
 }
 
 // look finds out, with a consistent read, what became of a write whose answer did not come; err is that write's.
@@ -391,7 +346,7 @@ func (c *caller) leave() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), cleanupBudget)
 	defer cancel()
 	view, _, err := c.view(ctx, 0)
-	for range maxAttempts {
+	for range gate.MaxTries {
 		if err != nil {
 			return
 		}
@@ -419,38 +374,26 @@ func (c *caller) leave() {
 func (s *Store) quietFor() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.calm.Sub(s.Now())
+	return s.manners.Quiet(gate.MicrosOf(s.Now()))
 }
 
-// shyness draws how much to leave to others this time: rather much than little.
+// shyness draws how much to leave to others this time.
 func (s *Store) shyness() float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if age := s.Now().Round(0).Sub(s.vain.Round(0)); age < 0 || age > shyFor {
-		s.shy = 0
-	}
-	return s.shy * max(rand.Float64(), rand.Float64())
+	return s.manners.Shyness(gate.MicrosOf(s.Now()), rand.Float64(), rand.Float64())
 }
 
-// wentWell notes a way in that was open.
 func (s *Store) wentWell() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.shy *= lessShy
-	s.quiet = s.quiet * 3 / 4
+	s.manners.WentWell()
 }
 
-// wentInVain notes a write that met others at the last token or place.
 func (s *Store) wentInVain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.vain = s.Now()
-	if s.shy < 1 {
-		s.shy = 1
-		return
-	}
-	s.quiet = min(max(2*s.quiet, leastQuiet), mostQuiet)
-	s.calm = s.Now().Add(s.quiet)
+	s.manners.WentInVain(gate.MicrosOf(s.Now()))
 }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -500,7 +443,7 @@ func (s *Store) Release(ctx context.Context, l *gate.Lease, o gate.Outcome) erro
 		select {
 		case <-ctx.Done():
 			return &Error{Op: "release", Kind: kind, Err: err}
-		case <-time.After(retryPause):
+		case <-time.After(gate.RetryPause):
 		}
 	}
 }
@@ -627,7 +570,7 @@ func (s *Store) read(ctx context.Context, consistent bool) (gate.State, error) {
 		last = err
 		select {
 		case <-ctx.Done():
-		case <-time.After(retryPause):
+		case <-time.After(gate.RetryPause):
 		}
 	}
 }

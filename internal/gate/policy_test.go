@@ -1,0 +1,52 @@
+package gate
+
+import (
+	"testing"
+	"time"
+)
+
+func TestAnInstanceThatWroteInVainIsShyThenQuietAndForgets(t *testing.T) {
+	var m Manners
+	if got := m.Shyness(noon, 0.9, 0.2); got != 0 {
+		t.Errorf("shy of nobody: %v", got)
+	}
+	m.WentInVain(noon)
+	if got := m.Shyness(noon, 0.25, 0.5); got != 0.5 {
+		t.Errorf("leaves %v of what is scarce, not the larger of two draws", got)
+	}
+	if quiet := m.Quiet(noon); quiet > 0 {
+		t.Errorf("quiet for %v after the first failure", quiet)
+	}
+	for _, want := range []time.Duration{50, 100, 200, 400, 800, 1600, 2000, 2000} {
+		if m.WentInVain(noon); m.Quiet(noon) != want*time.Millisecond {
+			t.Errorf("quiet for %v, not %d ms", m.Quiet(noon), want)
+		}
+	}
+	m.WentWell()
+	m.WentInVain(noon) // 0.9 shy after the success: wholly shy again, and not quiet for longer
+	if got := m.Shyness(noon, 0.5, 0); got != 0.5 {
+		t.Errorf("after a success and a failure: %v", got)
+	}
+	if m.WentInVain(noon); m.Quiet(noon) != 2*time.Second {
+		t.Errorf("quiet for %v", m.Quiet(noon))
+	}
+	if got := m.Shyness(noon+micros(shyFor)+1, 0.9, 0.9); got != 0 {
+		t.Errorf("does not forget: %v", got)
+	}
+}
+
+func TestAWaiterPassesAHeadThatLeavesItsTurnUnused(t *testing.T) {
+	w := newWard(t, 4, 100)
+	head := w.queue("A", 1, 1)[0]
+	mine := w.queue("B", 1, 1)[0]
+	var watch Watch
+	watch.Note(w.state, w.now, mine)
+	watch.Note(w.state, w.now+micros(headGrace)-1, mine)
+	if len(watch.Passed()) != 0 {
+		t.Fatalf("passed too soon: %v", watch.Passed())
+	}
+	watch.Note(w.state, w.now+micros(headGrace), mine)
+	if !watch.Passed()[head] || watch.Passed()[mine] {
+		t.Fatalf("passed: %v", watch.Passed())
+	}
+}
