@@ -43,12 +43,12 @@ func hung(ctx context.Context) error {
 }
 
 // read asks with an attempt's time, and says how long it took.
-func read(t *testing.T, g *Guard) (err error, took time.Duration) {
+func read(t *testing.T, g *Guard) (took time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 120*time.Millisecond)
 	defer cancel()
 	began := time.Now()
 	_, err = g.GetItem(ctx, &dynamodb.GetItemInput{})
-	return err, time.Since(began)
+	return time.Since(began), err
 }
 
 func isDown(err error) bool {
@@ -65,7 +65,7 @@ func TestOnlyTheFirstWaitForATableThatDoesNotAnswer(t *testing.T) {
 				g := NewGuard(table, time.Now, after)
 				began := time.Now()
 				for !g.Down() {
-					if err, _ := read(t, g); err == nil || isDown(err) {
+					if _, err := read(t, g); err == nil || isDown(err) {
 						t.Fatalf("not down yet, and %v", err)
 					}
 					time.Sleep(20 * time.Millisecond)
@@ -76,7 +76,7 @@ func TestOnlyTheFirstWaitForATableThatDoesNotAnswer(t *testing.T) {
 				table.asked = 0
 				told := 0
 				for began := time.Now(); time.Since(began) < 10*time.Second; time.Sleep(time.Millisecond) {
-					err, took := read(t, g)
+					took, err := read(t, g)
 					if took > probeTime {
 						t.Errorf("took %v", took)
 					}
@@ -106,7 +106,7 @@ func TestATableThatIsBackIsUsedWithTheNextProbe(t *testing.T) {
 		table.play = fine
 		back := time.Now()
 		for {
-			if err, _ := read(t, g); err == nil {
+			if _, err := read(t, g); err == nil {
 				break
 			}
 			time.Sleep(time.Millisecond)
@@ -115,7 +115,7 @@ func TestATableThatIsBackIsUsedWithTheNextProbe(t *testing.T) {
 			t.Errorf("used again after %v, down %v", took, g.Down())
 		}
 		table.play = refused
-		if err, _ := read(t, g); isDown(err) || g.Down() {
+		if _, err := read(t, g); isDown(err) || g.Down() {
 			t.Errorf("one failure, and %v", err)
 		}
 	})
