@@ -43,8 +43,8 @@ func main() {
 	}))
 	client, errClient := ddb.New(os.Getenv, store)
 	upstream, errUpstream := vpic.New(vpic.Config{BaseURL: cfg.UpstreamURL, Timeout: cfg.UpstreamTimeout, Contact: cfg.UpstreamContact, Version: version})
-	// What lies in the coordination table is known to be down together.
-	coordination := ddb.NewGuard(client, time.Now, 280*time.Millisecond)
+	// What lies in one table is known to be down together.
+	coordination, answers := ddb.NewGuard(client, time.Now, dynamo.DownAfter), ddb.NewGuard(client, time.Now, results.DownAfter)
 	accounts := tenants.New(tenants.Config{Client: coordination, Table: cfg.CoordinationTable, Now: time.Now, SkewBound: cfg.Knobs.SkewBound})
 	callers, errCallers := tenant.New(tenant.Config{HashKey: cfg.TenantHashKey, Keys: accounts,
 		Keyed:     tenant.Plan{RatePerSecond: cfg.Tenant.PerSecond, Burst: cfg.Tenant.Burst},
@@ -58,10 +58,11 @@ func main() {
 	})
 	service := decode.New(decode.Config{
 		Gate: budget, Tenants: accounts, Upstream: upstream,
-		Results: results.New(results.Config{Client: client, Table: cfg.ResultsTable,
-			Lives: results.Lives{Hard: cfg.CacheTTL, Soft: cfg.CacheSoftTTL, Negative: cfg.NegativeTTL}}),
+		Results: results.New(results.Config{Client: answers, Down: answers.Down, Table: cfg.ResultsTable, Memory: cfg.CacheMemory,
+			Lives:     results.Lives{Hard: cfg.CacheTTL, Soft: cfg.CacheSoftTTL, Negative: cfg.NegativeTTL},
+			SkewBound: cfg.Knobs.SkewBound}),
 		MaxWait: cfg.MaxWait, MaxWaitBatch: cfg.MaxWaitBatch, BatchTokenCost: cfg.BatchTokenCost,
-		BulkheadWait: cfg.BulkheadWait, UpstreamTimeout: cfg.UpstreamTimeout, RequestDeadline: cfg.RequestDeadline, AfterCall: config.AfterCall,
+		BulkheadWait: cfg.BulkheadWait, UpstreamTimeout: cfg.UpstreamTimeout, RequestDeadline: cfg.RequestDeadline, AfterCall: config.AfterCall, SkewBound: cfg.Knobs.SkewBound,
 		Trace: tracer.Subsegment, Observe: observe.Watch{Tracer: tracer}, Log: log,
 	})
 	steps.Done("clients")

@@ -61,6 +61,7 @@ type Config struct {
 	CacheTTL     time.Duration // hard end of a stored answer
 	CacheSoftTTL time.Duration // from then on it is refreshed when there is room
 	NegativeTTL  time.Duration // of "not in NHTSA's data"
+	CacheMemory  int64         // bytes of answers an instance keeps in memory
 }
 
 // Variable describes one environment variable.
@@ -102,6 +103,7 @@ const (
 	cacheTTL            = "CACHE_TTL"
 	cacheSoftTTL        = "CACHE_SOFT_TTL"
 	negativeTTL         = "NEGATIVE_TTL"
+	cacheMemory         = "CACHE_MEMORY"
 	batchTokenCost      = "BATCH_TOKEN_COST"
 	tenantHashKey       = "TENANT_HASH_KEY"
 	corsOrigins         = "CORS_ORIGINS"
@@ -139,6 +141,7 @@ func Variables() []Variable {
 		{Name: cacheTTL, Default: "720h", Description: "a stored answer is gone after this"},
 		{Name: cacheSoftTTL, Default: "168h", Description: "a stored answer older than this is refreshed when there is room"},
 		{Name: negativeTTL, Default: "24h", Description: "life of a stored \"not in NHTSA's data\""},
+		{Name: cacheMemory, Default: "16", Description: "MiB of stored answers that an instance keeps in memory, about 1,000 in each; 0: none"},
 		{Name: batchTokenCost, Default: "1", Description: "tokens for every 10 VINs begun in a batch call"},
 		{Name: tenantHashKey, Secret: true, Required: true, Description: "secret key of the hash under which callers are known, at least 16 bytes"},
 		{Name: corsOrigins, Description: "origins whose scripts may read answers, as a list with commas, or * for all"},
@@ -176,6 +179,7 @@ func Load(getenv func(string) string) (Config, error) {
 	cfg.CacheTTL = r.duration(cacheTTL, time.Second, 10*365*24*time.Hour)
 	cfg.CacheSoftTTL = r.duration(cacheSoftTTL, time.Second, 10*365*24*time.Hour)
 	cfg.NegativeTTL = r.duration(negativeTTL, time.Second, 10*365*24*time.Hour)
+	cfg.CacheMemory = int64(r.integer(cacheMemory, 0, 1024)) << 20
 	r.together(cfg)
 	return cfg, r.err()
 }

@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"vingate/internal/ddb"
 	"vingate/internal/gate"
 	"vingate/internal/results"
 	"vingate/internal/tenant"
@@ -279,7 +280,7 @@ func TestACallerWhoMayCauseNoCallGetsWhatIsStored(t *testing.T) {
 		}
 		barred.Barred = final(NotStored, sayNotStored)
 		w.get = func() error {
-			return &results.StoreError{Op: "read", Trouble: results.Unreachable, Err: errors.New("x")}
+			return &results.StoreError{Op: "read", Fault: ddb.Unreachable, Err: errors.New("x")}
 		}
 		if got, want := outcomes(batch(t, s, barred)), "COORDINATION_UNAVAILABLE, COORDINATION_UNAVAILABLE, VIN_INVALID"; got != want {
 			t.Errorf("without the table %s\nwant              %s", got, want)
@@ -295,7 +296,7 @@ func TestABatchGoesOnWithoutItsTableAndDoesNotWaitForItFiftyTimes(t *testing.T) 
 		w, s := newWorld(t)
 		down := func() error {
 			time.Sleep(500 * time.Millisecond)
-			return &results.StoreError{Op: "read", Trouble: results.Unreachable, Err: errors.New("x")}
+			return &results.StoreError{Op: "read", Fault: ddb.Unreachable, Err: errors.New("x")}
 		}
 		w.get, w.put = down, down
 		began := time.Now()

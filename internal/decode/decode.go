@@ -27,6 +27,8 @@ import (
 
 // Gate is what is used of the shared budget.
 type Gate interface {
+	// Foresee is Acquire's refusal where that needs no wait and no write. An error means that the budget could not be read.
+	Foresee(context.Context, gate.Request) (*gate.Refusal, error)
 	// Acquire returns exactly one of a lease, a refusal and an error. An error means that the budget could not be read or written.
 	Acquire(context.Context, gate.Request) (*gate.Lease, *gate.Refusal, error)
 	// Release goes on when its context has ended, and bounds itself within AfterCall.
@@ -49,22 +51,32 @@ type Upstream interface {
 	DecodeBatch(context.Context, []vpic.Query) (vpic.BatchAnswer, error)
 }
 
-// Results is what is used of the stored answers.
+// Results is what is used of the stored answers, and of the flights to them. An error is a *results.StoreError, with Land also a *results.CorruptError.
 type Results interface {
-	Get(context.Context, vpic.Query) (results.Stored, bool, error)
-	Put(context.Context, vpic.Answer) error
+	// Remembered makes no call. Look makes one.
+	Remembered(vpic.Query) (results.Found, bool)
+	Look(ctx context.Context, q vpic.Query, consistent bool) (results.Found, error)
+	// Elect gives a flight, or what to do instead. With an error both is possible: whoever goes on alone ends the flight he may have.
+	Elect(ctx context.Context, q vpic.Query, f results.Found, until time.Time) (*results.Led, results.Found, error)
+	// Land and Quit go on when their context has ended, and bound themselves within AfterCall.
+	Land(context.Context, *results.Led, vpic.Answer) (stored bool, err error)
+	Quit(context.Context, *results.Led, results.Failure) error
+	Defer(ctx context.Context, q vpic.Query, f results.Found, reason string) error
+	Hush(q vpic.Query, until time.Time, reason string)
 	Live(vpic.Answer) results.Stored
 }
 
 // Trace runs a step under its name in the request's trace.
 type Trace func(ctx context.Context, name string, step func(context.Context) error) error
 
-// Observer is told of the two waits of a request, each from inside of its step of the trace.
+// Observer is told of the two waits of a request, each from inside of its step of the trace, and of what it had to do without.
 type Observer interface {
 	// Gate: what came of asking the shared budget, GateGranted or the cause of the refusal, and the time until then.
 	Gate(ctx context.Context, outcome string, waited time.Duration)
 	// Upstream: what came of a call to NHTSA, UpstreamAnswered or the code it led to, and the time it took.
 	Upstream(ctx context.Context, outcome string, took time.Duration)
+	// Uncached: the results table could not be read or written, and why.
+	Uncached(ctx context.Context, fault string)
 }
 
 // Outcomes that are none of a refusal's.
@@ -78,6 +90,7 @@ type nobody struct{}
 
 func (nobody) Gate(context.Context, string, time.Duration)     {}
 func (nobody) Upstream(context.Context, string, time.Duration) {}
+func (nobody) Uncached(context.Context, string)                {}
 
 // Config of a service. Trace, Observe, Log and Now may be nil.
 type Config struct {
@@ -92,7 +105,8 @@ type Config struct {
 	UpstreamTimeout time.Duration // of one call
 	RequestDeadline time.Duration // of everything one request does
 	BatchTokenCost  int           // tokens for every ten VINs begun in a batch; 0 means 1
-	AfterCall       time.Duration // kept free after a call: at least what the release and then the store, or a look at the gate, take
+	SkewBound       time.Duration // how far any instance's clock may be off
+	AfterCall       time.Duration // kept free after a call: at least what the release and then the store, or a look at the gate and the end of the flight, take
 
 	Trace   Trace
 	Observe Observer
@@ -158,11 +172,16 @@ type Result struct {
 	VIN            vin.VIN
 	Source         Source
 	Age            time.Duration
-	Waited         time.Duration // for a place at NHTSA, or for the request whose call was shared
-	Upstream       time.Duration // the call itself; 0 from the cache
+	Waited         time.Duration // for a place at NHTSA, for the request whose call was shared, or for a newer answer in vain
+	Upstream       time.Duration // the call itself; 0 from the cache, and where another instance made it
 	Shared         bool          // the call was another request's
 	Saved          bool          // the live answer is in the table now
+	Replaced       bool          // the live answer takes the place of a stored one that was past its freshness
+	Trouble        Code          // with a stale answer: why it was not refreshed; "" when it has just been left to another
 }
+
+// Stale says that the answer is past its freshness: stored, and not refreshed yet.
+func (r Result) Stale() bool { return r.Age >= r.FreshFor }
 
 // FirstModelYear is the first year with 17-character VINs (49 CFR 565).
 const FirstModelYear = 1980
@@ -173,6 +192,9 @@ func LastModelYear(now time.Time) int { return now.UTC().Year() + 2 }
 const (
 	// gateAttempts is kept for the gate's own calls beyond the wait.
 	gateAttempts = time.Second
+	// askTime bounds the looks at gate and tenant together: with the look at the stored answer before them, a table that is down is told
+	// of within a second.
+	askTime = 600 * time.Millisecond
 	// leastCall is the least time worth starting a call with, unless UpstreamTimeout is less. Most answers take less;
 	// with less the call would only burden NHTSA.
 	leastCall = 2 * time.Second
@@ -195,10 +217,15 @@ const (
 
 // landing is how a flight ended, or how it stands. The zero value: neither an answer nor a call yet.
 type landing struct {
-	answer  results.Stored
-	source  Source
-	waited  time.Duration
-	saved   bool
+	answer   results.Stored
+	source   Source
+	waited   time.Duration
+	saved    bool
+	followed bool           // another instance's call brought the answer while this flight watched it
+	replaced bool           // see Result
+	trouble  Code           // see Result
+	refresh  *results.Found // the answer may be refreshed, by the one who started the flight
+
 	refusal *Refusal
 	verdict verdict
 	leader  tenant.Caller
@@ -257,53 +284,21 @@ func (s *Service) Decode(ctx context.Context, req Request) (Result, error) {
 		}
 		return Result{VIN: v, Stored: answer, Source: FromCache, Age: answer.Age(s.Now())}, nil
 	}
+	// 2. results, from memory: no call at all.
+	if kept, ok := s.Results.Remembered(query); ok && (kept.Kind == results.Fresh || kept.Until != 0) {
+		return Result{VIN: v, Stored: kept.Answer, Source: FromCache, Age: kept.Answer.Age(s.Now()), Trouble: Code(kept.Reason)}, nil
+	}
 	one := claim{caller: req.Caller, route: gate.Interactive, cost: 1, wait: s.MaxWait}
 	for {
 		joined := s.Now()
-		// 3. single-flight. The stored answer is looked up inside, so that a request that arrives between another's call and
+		// 2. results, 3. single-flight. The stored answer is looked up inside, so that a request that arrives between another's call and
 		// its store cannot start a second call.
 		flight, shared, err := s.join(ctx, results.Key(query), deadline, func(ctx context.Context, tell func(landing)) landing {
-			// 2. results. Trouble with the table is no reason to refuse: the decode goes on without it.
-			if answer, ok, _ := s.lookUp(ctx, query); ok {
-				return landing{answer: answer, source: FromCache}
-			}
-			if !s.worthACall(deadline) {
-				return landing{refusal: busy(), verdict: onRequest}
-			}
-			// 4. tenant
-			if refusal, of := s.mayAsk(ctx, one, deadline); refusal != nil {
-				return landing{refusal: refusal, verdict: of, leader: req.Caller}
-			}
-			// 5. gate
-			asked := s.Now()
-			lease, refusal, of := s.acquire(ctx, one, deadline)
-			if refusal != nil {
-				return landing{refusal: refusal, verdict: of, leader: req.Caller}
-			}
-			waited := s.Now().Sub(asked)
-			// What was granted is charged beside the call, since a lease that waits for the charge might be too late for its call.
-			defer s.charge(ctx, one, lease)()
-			// 6. vpic, 7. release
-			var called landing
-			called.refusal, called.verdict = s.callUnder(ctx, lease, deadline, vin.Descriptor(query.VIN),
-				func(ctx context.Context) (vpic.Quota, time.Duration, error) {
-					answer, err := s.Upstream.Decode(ctx, query)
-					if err == nil {
-						called.answer, called.source, called.waited = s.Results.Live(answer), FromNHTSA, waited
-					}
-					return answer.Quota, answer.Took, err
-				},
-				func(refusal *Refusal, of verdict) { // nil: the answer is there
-					l := called
-					l.refusal, l.verdict = refusal, of
-					tell(l)
-				})
-			// 8. store
-			if called.refusal == nil {
-				called.saved = s.save(ctx, called.answer.Answer)
-			}
-			return called
+			return s.fly(ctx, one, query, deadline, tell)
 		})
+		if err == nil && !shared && flight.refresh != nil {
+			flight = s.refresh(ctx, one, query, *flight.refresh, deadline)
+		}
 		var panicked *results.PanicError
 		if errors.As(err, &panicked) {
 			s.Log.ErrorContext(ctx, "panic in a decode", "vin", v.Descriptor(), "panic", panicked.Error(), "stack", string(panicked.Stack))
@@ -326,10 +321,11 @@ func (s *Service) Decode(ctx context.Context, req Request) (Result, error) {
 		if refusal != nil {
 			return refused(refusal)
 		}
-		result := Result{VIN: v, Stored: flight.answer, Source: flight.source, Age: flight.answer.Age(s.Now()), Saved: flight.saved}
+		result := Result{VIN: v, Stored: flight.answer, Source: flight.source, Age: flight.answer.Age(s.Now()), Waited: flight.waited,
+			Saved: flight.saved, Replaced: flight.replaced, Trouble: flight.trouble}
 		if flight.source == FromNHTSA {
-			result.Upstream, result.Waited, result.Shared = flight.answer.Took, flight.waited, shared
-			if shared {
+			result.Upstream, result.Shared = flight.answer.Took, shared || flight.followed
+			if result.Shared {
 				result.Waited = s.Now().Sub(joined)
 			}
 		}
@@ -346,21 +342,18 @@ func (s *Service) join(ctx context.Context, key string, deadline time.Time, fly 
 	return flight, shared, err
 }
 
-// lookUp finds a stored answer. The error is about the table: nobody knows whether there is one. An item that cannot be used
-// counts as absent.
+// lookUp finds a stored answer, for those who fly no flight. The error is about the table: nobody knows whether there is one. An item that
+// cannot be used counts as absent.
 func (s *Service) lookUp(ctx context.Context, q vpic.Query) (answer results.Stored, ok bool, err error) {
-	err = s.Trace(ctx, "cache", func(ctx context.Context) (err error) {
-		answer, ok, err = s.Results.Get(ctx, q)
-		if err != nil {
-			s.Log.WarnContext(ctx, "stored answer not available", "vin", vin.Descriptor(q.VIN), "error", err.Error())
-		}
-		return err
-	})
-	var corrupt *results.CorruptError
-	if errors.As(err, &corrupt) {
-		return results.Stored{}, false, nil
+	kept, remembered := s.Results.Remembered(q)
+	if remembered && (kept.Kind == results.Fresh || kept.Until != 0) {
+		return kept.Answer, true, nil
 	}
-	return answer, ok, err
+	row, err := s.look(ctx, q, false)
+	if err != nil && remembered {
+		return kept.Answer, true, nil
+	}
+	return row.Answer, row.Has(), err
 }
 
 // worthACall says whether enough time is left until deadline to begin with a call.
@@ -370,13 +363,10 @@ func (s *Service) worthACall(deadline time.Time) bool {
 
 func (s *Service) leastCall() time.Duration { return min(leastCall, s.UpstreamTimeout) }
 
-// save stores a live answer and says whether it is in the table now.
+// save stores a live answer that no flight was for, and says whether it is in the table now.
 func (s *Service) save(ctx context.Context, a vpic.Answer) bool {
-	err := s.Trace(ctx, "store", func(ctx context.Context) error { return s.Results.Put(ctx, a) })
-	if err != nil {
-		s.Log.WarnContext(ctx, "answer not stored", "vin", vin.Descriptor(a.Query().VIN), "error", err.Error())
-	}
-	return err == nil
+	stored, _ := s.land(ctx, nil, a)
+	return stored
 }
 
 // claim is who asks for a call, and what for.
@@ -385,6 +375,8 @@ type claim struct {
 	route  gate.Route
 	cost   int           // tokens of a bucket, the tenant's or the shared one
 	wait   time.Duration // for a slot and a token, in the line
+
+	optional bool // nobody needs the call now: it waits for nothing, and leaves something to others
 }
 
 func (c claim) key() gate.Key { return c.caller.Key(c.route) }
@@ -398,9 +390,12 @@ func (c claim) key() gate.Key { return c.caller.Key(c.route) }
 func (s *Service) mayAsk(ctx context.Context, c claim, deadline time.Time) (refusal *Refusal, of verdict) {
 	ctx, cancel := context.WithDeadline(ctx, s.latest(deadline))
 	defer cancel()
+	ctx, cancel = context.WithTimeout(ctx, askTime)
+	defer cancel()
+	late := s.latest(deadline)
 	down := func(err error) (*Refusal, verdict) {
 		s.Log.ErrorContext(ctx, "the tenant's budget is not available", "error", err.Error())
-		if ctx.Err() != nil {
+		if !s.Now().Before(late) {
 			return NewCoordinationDown(), onRequest // with more time it might have been read
 		}
 		return NewCoordinationDown(), onEveryone
@@ -453,27 +448,59 @@ func (s *Service) latest(deadline time.Time) time.Time {
 	return deadline.Add(-s.AfterCall - s.leastCall())
 }
 
+// asks is a claim as the gate takes it.
+func (s *Service) asks(c claim, latest time.Time) gate.Request {
+	r := gate.Request{Key: c.key(), Ceiling: c.caller.Plan.Ceiling(c.route), Cost: c.cost, Tenant: c.caller.ID, Weight: c.caller.Plan.Weight, Optional: c.optional}
+	if room := max(0, latest.Sub(s.Now())-gateAttempts); !c.optional {
+		r.Patience, r.BulkheadWait = min(c.wait, room), min(s.BulkheadWait, room)
+	}
+	return r
+}
+
+// foresee is what acquire would refuse at once.
+func (s *Service) foresee(ctx context.Context, c claim, deadline time.Time) (refusal *Refusal, of verdict) {
+	latest := s.latest(deadline)
+	ctx, cancel := context.WithDeadline(ctx, latest)
+	defer cancel()
+	_ = s.Trace(ctx, "foresee", func(ctx context.Context) error {
+		asked := s.Now()
+		denied, err := s.Gate.Foresee(ctx, s.asks(c, latest))
+		switch {
+		case err != nil:
+			s.Observe.Gate(ctx, GateUnreadable, s.Now().Sub(asked))
+			refusal, of = s.unreadable(ctx, err)
+		case denied != nil:
+			s.Observe.Gate(ctx, string(denied.Cause), s.Now().Sub(asked))
+			refusal, of = fromGate(denied, c.key()), about(denied)
+		}
+		return err
+	})
+	return refusal, of
+}
+
+// unreadable is the refusal when the gate cannot be read or written.
+func (s *Service) unreadable(ctx context.Context, err error) (*Refusal, verdict) {
+	s.Log.ErrorContext(ctx, "the shared budget is not available", "error", err.Error())
+	if ctx.Err() != nil {
+		return NewCoordinationDown(), onRequest // with more time it might have been read
+	}
+	return NewCoordinationDown(), onEveryone
+}
+
 // acquire leases a place at NHTSA, or says why there is none.
 func (s *Service) acquire(ctx context.Context, c claim, deadline time.Time) (lease *gate.Lease, refusal *Refusal, of verdict) {
 	latest := s.latest(deadline) // the last attempt is over by then
 	ctx, cancel := context.WithDeadline(ctx, latest)
 	defer cancel()
-	room := max(0, latest.Sub(s.Now())-gateAttempts)
 	_ = s.Trace(ctx, "gate", func(ctx context.Context) error {
 		asked := s.Now()
-		granted, denied, err := s.Gate.Acquire(ctx, gate.Request{Key: c.key(), Ceiling: c.caller.Plan.Ceiling(c.route), Cost: c.cost,
-			Tenant: c.caller.ID, Weight: c.caller.Plan.Weight,
-			Patience: min(c.wait, room), BulkheadWait: min(s.BulkheadWait, room)})
+		granted, denied, err := s.Gate.Acquire(ctx, s.asks(c, latest))
 		became := GateGranted
 		defer func() { s.Observe.Gate(ctx, became, s.Now().Sub(asked)) }()
 		switch {
 		case err != nil:
 			became = GateUnreadable
-			s.Log.ErrorContext(ctx, "the shared budget is not available", "error", err.Error())
-			refusal, of = NewCoordinationDown(), onEveryone
-			if ctx.Err() != nil {
-				of = onRequest // with more time it might have been read
-			}
+			refusal, of = s.unreadable(ctx, err)
 		case denied != nil:
 			became = string(denied.Cause)
 			refusal, of = fromGate(denied, c.key()), about(denied)

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"vingate/internal/config"
+	"vingate/internal/ddb"
 	"vingate/internal/gate"
 	"vingate/internal/results"
 	"vingate/internal/vpic"
@@ -29,7 +30,7 @@ func TestALiveDecodePassesItsLanesInOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := w.happened(), "get, view, look anonymous001 cost 1, acquire interactive:anon cost 1, call 1HGCM82633A004352 2001, release succeeded, put"; got != want {
+		if got, want := w.happened(), "get, view, look anonymous001 cost 1, foresee, elect, acquire interactive:anon cost 1, call 1HGCM82633A004352 2001, release succeeded, put"; got != want {
 			t.Errorf("happened: %s\n    want: %s", got, want)
 		}
 		if w.outcomes[0] != (gate.Outcome{Kind: gate.Succeeded, Took: 400 * time.Millisecond}) {
@@ -152,6 +153,7 @@ func TestACallEndsByTheEarliestOfItsLimits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, s := newWorld(t)
+				s.MaxWait = tc.slow
 				ctx := t.Context()
 				if tc.left > 0 {
 					var cancel context.CancelFunc
@@ -403,8 +405,8 @@ func TestRetryAfterIsTheGatesPauseWhenThatIsLonger(t *testing.T) {
 		if r := refused(t, err); r.RetryAfter != time.Minute || !strings.HasSuffix(r.Detail(), "Try again in 60 seconds.") {
 			t.Errorf("refused with %+v, %s", r, r.Detail())
 		}
-		if !strings.HasSuffix(w.happened(), "release throttled, view") {
-			t.Errorf("the view was not taken after the release: %s", w.happened())
+		if !strings.HasSuffix(w.happened(), "release throttled, view, quit throttled") {
+			t.Errorf("the view was not taken after the release, and told to those who follow: %s", w.happened())
 		}
 	})
 }
@@ -415,15 +417,16 @@ func TestEveryDenialOfTheGateHasItsCode(t *testing.T) {
 		code    Code
 		scope   Scope
 		status  int
+		told    string // to those who follow in other instances
 	}{
-		"NHTSA asked for a pause": {gate.Refusal{Cause: gate.Held, Hold: gate.HoldThrottled}, UpstreamThrottled, "", 503},
-		"NHTSA fails":             {gate.Refusal{Cause: gate.Held, Hold: gate.HoldFailing}, UpstreamUnavailable, "", 503},
-		"old tables":              {gate.Refusal{Cause: gate.Held, Hold: gate.HoldStarting}, RateLimited, ScopeUpstream, 429},
-		"the operator's pause":    {gate.Refusal{Cause: gate.Held, Hold: gate.HoldOperator}, RateLimited, ScopeUpstream, 429},
-		"own places":              {gate.Refusal{Cause: gate.BulkheadFull}, BulkheadTimeout, "", 429},
-		"the line":                {gate.Refusal{Cause: gate.QueueFull}, QueueFull, "", 429},
-		"the rate":                {gate.Refusal{Cause: gate.NoToken}, RateLimited, ScopeUpstream, 429},
-		"the slots":               {gate.Refusal{Cause: gate.NoSlot}, WaitTimeout, "", 429},
+		"NHTSA asked for a pause": {gate.Refusal{Cause: gate.Held, Hold: gate.HoldThrottled}, UpstreamThrottled, "", 503, " throttled"},
+		"NHTSA fails":             {gate.Refusal{Cause: gate.Held, Hold: gate.HoldFailing}, UpstreamUnavailable, "", 503, " unavailable"},
+		"old tables":              {gate.Refusal{Cause: gate.Held, Hold: gate.HoldStarting}, RateLimited, ScopeUpstream, 429, " starting"},
+		"the operator's pause":    {gate.Refusal{Cause: gate.Held, Hold: gate.HoldOperator}, RateLimited, ScopeUpstream, 429, " paused"},
+		"own places":              {gate.Refusal{Cause: gate.BulkheadFull}, BulkheadTimeout, "", 429, ""},
+		"the line":                {gate.Refusal{Cause: gate.QueueFull}, QueueFull, "", 429, " queue-full"},
+		"the rate":                {gate.Refusal{Cause: gate.NoToken}, RateLimited, ScopeUpstream, 429, " budget"},
+		"the slots":               {gate.Refusal{Cause: gate.NoSlot}, WaitTimeout, "", 429, " no-slot"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -438,7 +441,7 @@ func TestEveryDenialOfTheGateHasItsCode(t *testing.T) {
 				if r.Code != tc.code || r.Scope != tc.scope || r.Code.Status() != tc.status || r.RetryAfter != 4*time.Second || r.Waited != 2*time.Second {
 					t.Errorf("refused with %+v", r)
 				}
-				if w.happened() != "get, view, look alice0000001 cost 1, acquire interactive:alice0000001 cost 1" {
+				if w.happened() != "get, view, look alice0000001 cost 1, foresee, elect, acquire interactive:alice0000001 cost 1, quit"+tc.told {
 					t.Errorf("happened: %s", w.happened())
 				}
 				// Our own limits are never called NHTSA's trouble, nor the reverse.
@@ -466,7 +469,7 @@ func TestWithoutTheBudgetNobodyCalls(t *testing.T) {
 			t.Errorf("happened: %s, logged: %s", w.happened(), w.logged.String())
 		}
 		// Stored answers still go out.
-		w.stored[results.Key(vpic.Query{VIN: accord})] = results.Stored{}
+		w.keep(vpic.Query{VIN: accord}, time.Hour)
 		if r, err := s.Decode(t.Context(), Request{VIN: accord, Caller: somebody}); err != nil || r.Source != FromCache {
 			t.Errorf("the stored answer: %+v, %v", r, err)
 		}
@@ -476,7 +479,7 @@ func TestWithoutTheBudgetNobodyCalls(t *testing.T) {
 func TestADecodeGoesOnWithoutTheResultsTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := newWorld(t)
-		down := &results.StoreError{Op: "read", Trouble: results.Unreachable, Err: errors.New("no route to host")}
+		down := &results.StoreError{Op: "read", Fault: ddb.Unreachable, Err: errors.New("no route to host")}
 		w.get, w.put = func() error { return down }, func() error { return down }
 		r, err := s.Decode(t.Context(), Request{VIN: accord, Caller: somebody})
 		if err != nil || r.Make() != "HONDA" || r.Saved || r.Source != FromNHTSA {
@@ -493,12 +496,12 @@ func TestADecodeGoesOnWithoutTheResultsTable(t *testing.T) {
 
 // Nobody knows whether an answer is stored: that is no "not stored".
 func TestAStoredOnlyRequestSaysThatTheTableIsDown(t *testing.T) {
-	for _, trouble := range []results.Trouble{results.Throttled, results.Denied, results.NoTable, results.Unreachable} {
+	for _, trouble := range []ddb.Fault{ddb.Throttled, ddb.Denied, ddb.MissingTable, ddb.Unreachable} {
 		t.Run(string(trouble), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, s := newWorld(t)
 				w.get = func() error {
-					return &results.StoreError{Op: "read", Trouble: trouble, Err: errors.New("no route to host")}
+					return &results.StoreError{Op: "read", Fault: trouble, Err: errors.New("no route to host")}
 				}
 				_, err := s.Decode(t.Context(), Request{VIN: accord, Caller: somebody, StoredOnly: true})
 				r := refused(t, err)

@@ -41,6 +41,9 @@ type world struct {
 	outcomes []gate.Outcome
 	held     int // leases out
 	stored   map[string]results.Stored
+	rows     map[string]results.Row // flights, verdicts, ...
+	ids      int                    // of leaders
+	hushed   map[string]results.Standing
 	logged   bytes.Buffer
 
 	// What the parts do. The defaults are those of a good day.
@@ -50,7 +53,11 @@ type world struct {
 	batch   func(context.Context, []vpic.Query) (vpic.BatchAnswer, error)
 	lost    map[string]bool // VINs for which NHTSA sends no row of a batch
 	get     func() error
+	watch   func() error // the looks of those who follow
+	elect   func() error
 	put     func() error
+	quit    func() error
+	foresee func(gate.Request) (*gate.Refusal, error)
 	view    gate.View
 	viewErr error
 	look    func(tenant.Caller) (*tenant.Refusal, error)
@@ -59,7 +66,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T) (*world, *Service) {
-	w := &world{t: t, stored: map[string]results.Stored{}}
+	w := &world{t: t, stored: map[string]results.Stored{}, rows: map[string]results.Row{}}
 	w.acquire = func(context.Context, gate.Request) (*gate.Lease, *gate.Refusal, error) { return w.lease(), nil, nil }
 	w.release = func(context.Context) error { return nil }
 	w.call = func(ctx context.Context, q vpic.Query) (vpic.Answer, error) {
@@ -70,11 +77,12 @@ func newWorld(t *testing.T) (*world, *Service) {
 	}
 	w.look = func(tenant.Caller) (*tenant.Refusal, error) { return nil, nil }
 	w.charge = func(context.Context) error { return nil }
-	w.get = func() error { return nil }
-	w.put = func() error { return nil }
+	fine := func() error { return nil }
+	w.get, w.watch, w.elect, w.put, w.quit = fine, fine, fine, fine, fine
+	w.foresee = func(gate.Request) (*gate.Refusal, error) { return nil, nil }
 	return w, New(Config{
 		Gate: (*fakeGate)(w), Tenants: (*fakeTenants)(w), Upstream: (*fakeUpstream)(w), Results: (*fakeResults)(w),
-		MaxWaitBatch: 15 * time.Second, BatchTokenCost: 2, UpstreamTimeout: 10 * time.Second, RequestDeadline: 27 * time.Second, AfterCall: config.AfterCall,
+		MaxWaitBatch: 15 * time.Second, BatchTokenCost: 2, UpstreamTimeout: 10 * time.Second, RequestDeadline: 27 * time.Second, AfterCall: config.AfterCall, SkewBound: skewBound,
 		Log: slog.New(slog.NewJSONHandler(&syncWriter{w: &w.logged, mu: &w.mu}, nil)),
 	})
 }
@@ -165,6 +173,12 @@ func (g *fakeGate) Release(ctx context.Context, l *gate.Lease, o gate.Outcome) e
 	return w.release(ctx)
 }
 
+func (g *fakeGate) Foresee(_ context.Context, r gate.Request) (*gate.Refusal, error) {
+	w := (*world)(g)
+	w.note("foresee")
+	return w.foresee(r)
+}
+
 func (g *fakeGate) View(context.Context) (gate.View, error) {
 	(*world)(g).note("view")
 	return g.view, g.viewErr
@@ -227,31 +241,157 @@ func (w *world) answers(ctx context.Context, qs []vpic.Query, after time.Duratio
 	return all, err
 }
 
+// fakeResults is a results table in memory, by the rules of the real one. It remembers nothing unless hushed is made.
 type fakeResults world
 
-func (r *fakeResults) Get(_ context.Context, q vpic.Query) (results.Stored, bool, error) {
+const skewBound = 250 * time.Millisecond
+
+// found is what is there about a question. The world is locked.
+func (r *fakeResults) found(q vpic.Query) results.Found {
+	now := time.Now()
+	f := results.Found{Row: r.rows[results.Key(q)]}
+	var span results.Span
+	if s, ok := r.stored[results.Key(q)]; ok && s.Age(now) < s.Life {
+		s.Took = 0
+		f.Answer, f.Fetched = s, results.MillisOf(s.FetchedAt)
+		span = results.Span{Fresh: results.MillisOf(s.FetchedAt.Add(s.FreshFor)), End: results.MillisOf(s.FetchedAt.Add(s.Life))}
+	}
+	f.Standing = f.Stands(results.MillisOf(now), span)
+	return f
+}
+
+func (r *fakeResults) Remembered(q vpic.Query) (results.Found, bool) {
 	w := (*world)(r)
-	w.note("get")
-	if err := w.get(); err != nil {
-		return results.Stored{}, false, err
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	f := r.found(q)
+	if f.Until = 0; f.Kind == results.Stale && w.hushed[results.Key(q)].Until > results.MillisOf(time.Now()) {
+		f.Standing = w.hushed[results.Key(q)]
+	}
+	return f, w.hushed != nil && f.Has()
+}
+
+func (r *fakeResults) Look(_ context.Context, q vpic.Query, consistent bool) (results.Found, error) {
+	w := (*world)(r)
+	what, step := "get", w.get
+	if consistent {
+		what, step = "watch", w.watch
+	}
+	w.note("%s", what)
+	var corrupt *results.CorruptError
+	if err := step(); errors.As(err, &corrupt) {
+		return results.Found{Damage: err}, nil
+	} else if err != nil {
+		return results.Found{}, err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	s, ok := w.stored[results.Key(q)]
-	s.Took = 0
-	return s, ok, nil
+	return r.found(q), nil
 }
 
-func (r *fakeResults) Put(_ context.Context, a vpic.Answer) error {
+func (r *fakeResults) Elect(_ context.Context, q vpic.Query, f results.Found, until time.Time) (*results.Led, results.Found, error) {
+	w := (*world)(r)
+	w.note("elect")
+	w.mu.Lock()
+	w.ids++
+	led := &results.Led{ID: fmt.Sprint("leader", w.ids), Query: q, Until: until, Slow: f.Slow}
+	w.mu.Unlock()
+	err := w.elect()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		return led, results.Found{}, err
+	}
+	met := r.found(q)
+	kept := results.Span{}
+	if f.Has() {
+		kept.End = 1
+	}
+	x := f.PlanElect(led.ID, results.MillisOf(until.Add(2*skewBound))+1, kept)
+	if !x.Holds(met.Row) {
+		return nil, met, nil
+	}
+	w.rows[results.Key(q)] = x.Apply(met.Row)
+	return led, met, nil
+}
+
+func (r *fakeResults) Land(_ context.Context, led *results.Led, a vpic.Answer) (bool, error) {
 	w := (*world)(r)
 	w.note("put")
 	if err := w.put(); err != nil {
+		return false, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	x := results.Land{Fetched: results.MillisOf(a.FetchedAt), Expires: 1}
+	if led != nil {
+		x.Leader = led.ID
+	}
+	met := r.found(a.Query()).Row
+	x, ok := x.PlanLand(met)
+	if ok {
+		w.rows[results.Key(a.Query())] = x.Apply(met)
+		w.stored[results.Key(a.Query())] = r.Live(a)
+	}
+	return ok, nil
+}
+
+func (r *fakeResults) Quit(_ context.Context, led *results.Led, f results.Failure) error {
+	w := (*world)(r)
+	w.note("%s", strings.TrimSpace("quit "+f.Reason+" "+f.Rest))
+	if err := w.quit(); err != nil {
 		return err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.stored[results.Key(a.Query())] = r.Live(a)
+	now := results.MillisOf(time.Now())
+	x := results.Quit{Leader: led.ID}
+	if f.Reason != "" {
+		x.Verdict = results.Verdict{Leader: led.ID, Reason: f.Reason, RetryAt: results.MillisOf(time.Now().Add(f.RetryAfter))}
+	}
+	if f.TimedOut {
+		x.Slow = results.Slow{Calls: led.Slow.Calls + 1, Last: now}
+	}
+	if f.Rest != "" {
+		x.Rest = results.Rest{Until: results.MillisOf(time.Now().Add(results.RestTime)), Reason: f.Rest}
+	}
+	if row := w.rows[results.Key(led.Query)]; x.Holds(row) {
+		w.rows[results.Key(led.Query)] = x.Apply(row)
+	}
 	return nil
+}
+
+func (r *fakeResults) Defer(_ context.Context, q vpic.Query, f results.Found, reason string) error {
+	w := (*world)(r)
+	w.note("defer %s", reason)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	x := results.Defer{Seen: f.Seen(), Rest: results.Rest{Until: results.MillisOf(time.Now().Add(results.RestTime)), Reason: reason}}
+	if met := r.found(q).Row; x.Holds(met) {
+		w.rows[results.Key(q)] = x.Apply(met)
+	}
+	return nil
+}
+
+func (r *fakeResults) Hush(q vpic.Query, until time.Time, reason string) {
+	w := (*world)(r)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.hushed != nil {
+		w.hushed[results.Key(q)] = results.Standing{Kind: results.Stale, Until: results.MillisOf(until), Reason: reason}
+	}
+}
+
+// keep stores an answer of that age.
+func (w *world) keep(q vpic.Query, age time.Duration) {
+	a, err := vpic.Read(envelope(q.VIN, "0"), q)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	a.FetchedAt = time.Now().Add(-age)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.stored[results.Key(q)] = (*fakeResults)(w).Live(a)
 }
 
 func (r *fakeResults) Live(a vpic.Answer) results.Stored {

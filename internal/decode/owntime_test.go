@@ -204,6 +204,26 @@ func (hanging) PutItem(ctx context.Context, _ *dynamodb.PutItemInput, _ ...func(
 	return nil, ctx.Err()
 }
 
+// until a call is made, what a step does is fine; from then on it hangs.
+type until struct {
+	hanging
+	w *world
+}
+
+func (u until) GetItem(ctx context.Context, in *dynamodb.GetItemInput, o ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
+	if u.w.count("call") == 0 {
+		return &dynamodb.GetItemOutput{}, nil
+	}
+	return u.hanging.GetItem(ctx, in, o...)
+}
+
+func (u until) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, o ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+	if u.w.count("call") == 0 {
+		return &dynamodb.UpdateItemOutput{}, nil
+	}
+	return u.hanging.UpdateItem(ctx, in, o...)
+}
+
 // grants has the real store's release and view over such a table.
 type grants struct {
 	*dynamo.Store
@@ -213,6 +233,8 @@ type grants struct {
 func (g grants) Acquire(context.Context, gate.Request) (*gate.Lease, *gate.Refusal, error) {
 	return g.w.lease(), nil, nil
 }
+
+func (grants) Foresee(context.Context, gate.Request) (*gate.Refusal, error) { return nil, nil }
 
 // View works until the call is made.
 func (g grants) View(ctx context.Context) (gate.View, error) {
@@ -238,16 +260,16 @@ func TestWhatFollowsACallFitsIntoItsTime(t *testing.T) {
 		passes time.Duration // after the call
 		code   Code
 	}{
-		"release and store":                      {nil, false, 1500 * time.Millisecond, ""},
-		"release and store, beside the charge":   {nil, true, 1500 * time.Millisecond, ""},
-		"release and a look at the gate":         {&vpic.Error{Kind: vpic.Throttled, Status: 429, Started: true}, false, 1700 * time.Millisecond, UpstreamThrottled},
-		"the same after a call that never began": {&vpic.Error{Kind: vpic.Unavailable}, true, 1700 * time.Millisecond, UpstreamUnavailable},
+		"release, store, and the end of the flight":              {nil, false, 1900 * time.Millisecond, ""},
+		"the same, beside the charge":                            {nil, true, 1900 * time.Millisecond, ""},
+		"release, a look at the gate, and the end of the flight": {&vpic.Error{Kind: vpic.Throttled, Status: 429, Started: true}, false, 2000 * time.Millisecond, UpstreamThrottled},
+		"the same after a call that never began":                 {&vpic.Error{Kind: vpic.Unavailable}, true, 2000 * time.Millisecond, UpstreamUnavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w, s := newWorld(t)
 				s.Gate = grants{dynamo.New(dynamo.Config{Client: hanging{}, Table: "coordination", Name: "nhtsa", Now: time.Now, NewID: func() string { return "lease" }}), w}
-				s.Results = results.New(results.Config{Client: hanging{}, Table: "results"})
+				s.Results = results.New(results.Config{Client: until{w: w}, Table: "results", NewID: func() string { return "leader" }})
 				s.Tenants = owes{tenants.New(tenants.Config{Client: hanging{}, Table: "coordination", Now: time.Now})}
 				caller := somebody
 				caller.Plan = tenant.Plan{RatePerSecond: 1, Burst: 20}

@@ -130,6 +130,7 @@ func (c Code) Title() string { return kinds[c].title }
 const (
 	sayQueueFull    = "vingate is busy: the line for NHTSA is full."
 	sayWaitTimeout  = "vingate is busy: no free place at NHTSA came in time."
+	sayFollowing    = "vingate is busy: somebody else asks for the same VIN, and the answer did not come in the time that was left for this request."
 	sayBulkhead     = "You are busy: your own earlier lookups are still running."
 	sayBulkheadAnon = "Lookups without an API key share a few places, and all of them are taken by earlier ones."
 	sayTenant       = "These are too many decodes from you in a short time."
@@ -141,6 +142,7 @@ const (
 	sayBlocked      = "NHTSA refuses calls from this service at the moment, so we keep away from it for a while."
 	sayUnavailable  = "NHTSA cannot be reached at the moment."
 	sayTimeout      = "NHTSA did not answer in time."
+	sayTooSlow      = "NHTSA did not answer in time for this VIN twice in a row, so it is not asked again for a while."
 	sayCutShort     = "NHTSA did not answer in the time that was left for this request."
 	sayBadResponse  = "NHTSA answered something unusable, so there is nothing to show."
 	sayCoordination = "Our own bookkeeping is down, and we do not call NHTSA without it."

@@ -291,7 +291,7 @@ func TestFollowersWithAsLittleTimeTakeTheLeadersVerdict(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		if got, want := w.happened(), "get, view, look alice0000001 cost 1, acquire interactive:alice0000001 cost 1, call 1HGCM82633A004352 0, release abandoned"; got != want {
+		if got, want := w.happened(), "get, view, look alice0000001 cost 1, foresee, elect, acquire interactive:alice0000001 cost 1, call 1HGCM82633A004352 0, release abandoned, quit"; got != want {
 			t.Errorf("happened: %s\n    want: %s", got, want)
 		}
 	})
@@ -369,13 +369,10 @@ func TestConcurrencyLimits190_NothingIsHeldWhenTheCallerLeaves(t *testing.T) {
 		ctx, hangUp := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, hangUp)
 		began := time.Now()
-		_, err := s.Decode(ctx, Request{VIN: accord, Caller: somebody})
-		refused(t, err)
-		if time.Since(began) != time.Second {
-			t.Errorf("left after %v", time.Since(began))
+		// The request goes on, as on Lambda: nothing runs once its response is out.
+		if r, err := s.Decode(ctx, Request{VIN: accord, Caller: somebody}); err != nil || r.Make() != "HONDA" || time.Since(began) != 3*time.Second {
+			t.Errorf("%+v, %v after %v", r, err, time.Since(began))
 		}
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
 		// NHTSA did the work: its answer is kept, and the lease is back.
 		if w.held != 0 || w.count("release succeeded") != 1 || len(w.stored) != 1 {
 			t.Errorf("happened: %s", w.happened())
@@ -487,7 +484,7 @@ func TestWaitingForAPlaceLeavesTimeForTheCall(t *testing.T) {
 			return nil, nil, ctx.Err()
 		}
 		_, err := s.Decode(t.Context(), Request{VIN: accord, Caller: somebody})
-		if r := refused(t, err); r.Code != CoordinationDown || r.Waited != s.RequestDeadline-s.AfterCall-leastCall {
+		if r := refused(t, err); r.Code != CoordinationDown || r.Waited != s.flightTime(claim{})-s.AfterCall-leastCall {
 			t.Errorf("refused with %+v", r)
 		}
 	})

@@ -494,9 +494,9 @@ func TestEveryRoleNamesItsCallsAndItsThings(t *testing.T) {
 func TestGrantCheckCanFail(t *testing.T) {
 	whole := read(t, "template.yaml")
 	for _, c := range []struct{ from, to, says string }{
-		{"[dynamodb:GetItem, dynamodb:PutItem]", "['dynamodb:*']", "may do dynamodb:*"},
+		{"[dynamodb:GetItem, dynamodb:UpdateItem]", "['dynamodb:*']", "may do dynamodb:*"},
 		{"- ec2:DescribeSubnets", "- s3:GetObject", "with everything"},
-		{"[dynamodb:GetItem, dynamodb:PutItem]", "dynamodb:GetItem", "without a list"},
+		{"[dynamodb:GetItem, dynamodb:UpdateItem]", "dynamodb:GetItem", "without a list"},
 		{"Resource: !GetAtt ResultsTable.Arn", `Resource: "*"`, "with everything"},
 		{"Role: !GetAtt KeeperRole.Arn", "Policies: [AWSLambdaBasicExecutionRole]", "no role of its own"},
 	} {

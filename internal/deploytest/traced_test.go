@@ -132,11 +132,11 @@ func TestTheSegmentsOfADecodeArriveCompleteAndNested(t *testing.T) {
 		calls                        bool
 	}{
 		{"a live decode", path, "well", "",
-			"vin flight(cache(DynamoDB) tenant(DynamoDB) gate(DynamoDB) upstream release(DynamoDB) store(DynamoDB))", true},
-		{"a stored one", path, "well", "", "vin flight(cache(DynamoDB))", false},
+			"vin flight(cache(DynamoDB) tenant(DynamoDB) foresee(DynamoDB) elect(DynamoDB) gate(DynamoDB) upstream release(DynamoDB) store(DynamoDB))", true},
+		{"a stored one", path, "well", "", "vin", false}, // from memory
 		{"no VIN", "/v1/vins/1HGCM82633A00435O", "well", "VIN_INVALID", "vin", false},
 		{"NHTSA fails", "/v1/vins/" + s.vin(), "fails", "UPSTREAM_UNAVAILABLE",
-			"vin flight(cache(DynamoDB) tenant(DynamoDB) gate(DynamoDB) upstream release(DynamoDB))", true},
+			"vin flight(cache(DynamoDB) tenant(DynamoDB) foresee(DynamoDB) elect(DynamoDB) gate(DynamoDB) upstream release(DynamoDB) quit(DynamoDB))", true},
 	} {
 		s.nhtsa.mode.Store(step.mode)
 		if code := s.get(step.path, ""); code != step.code {
@@ -151,7 +151,7 @@ func TestTheSegmentsOfADecodeArriveCompleteAndNested(t *testing.T) {
 		for _, beside := range []string{" charge(DynamoDB)", "charge(DynamoDB) "} {
 			tree = strings.ReplaceAll(tree, beside, "")
 		}
-		remembered := strings.NewReplacer("tenant(DynamoDB)", "tenant")
+		remembered := strings.NewReplacer("tenant(DynamoDB)", "tenant", "foresee(DynamoDB)", "foresee")
 		if want := "request(" + step.want + ")"; remembered.Replace(tree) != remembered.Replace(want) {
 			t.Errorf("%s:\n got %s\nwant %s", step.what, tree, want)
 		}

@@ -144,6 +144,8 @@ func (l *locked) Write(b []byte) (int, error) { l.mu.Lock(); defer l.mu.Unlock()
 
 type playedGate edgeOf
 
+func (g *playedGate) Foresee(context.Context, gate.Request) (*gate.Refusal, error) { return nil, nil }
+
 func (g *playedGate) Acquire(_ context.Context, r gate.Request) (*gate.Lease, *gate.Refusal, error) {
 	refusal, err := g.gate()
 	if refusal != nil || err != nil {
@@ -246,14 +248,29 @@ func (p *playedTable) GetItem(_ context.Context, in *dynamodb.GetItemInput, _ ..
 	return &dynamodb.GetItemOutput{Item: p.items[in.Key["pk"].(*types.AttributeValueMemberS).Value]}, nil
 }
 
-func (p *playedTable) PutItem(_ context.Context, in *dynamodb.PutItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
+// UpdateItem takes every condition for met: in these tests nobody else is there.
+func (p *playedTable) UpdateItem(_ context.Context, in *dynamodb.UpdateItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.table != nil {
 		return nil, p.table
 	}
-	p.items[in.Item["pk"].(*types.AttributeValueMemberS).Value] = in.Item
-	return &dynamodb.PutItemOutput{}, nil
+	key := in.Key["pk"].(*types.AttributeValueMemberS).Value
+	item := maps.Clone(p.items[key])
+	if item == nil {
+		item = maps.Clone(in.Key)
+	}
+	set, remove, _ := strings.Cut(strings.TrimPrefix(*in.UpdateExpression, "SET "), "REMOVE ")
+	for clause := range strings.SplitSeq(set, ", ") {
+		if name, value, ok := strings.Cut(strings.TrimSpace(clause), " = "); ok {
+			item[in.ExpressionAttributeNames[name]] = in.ExpressionAttributeValues[value]
+		}
+	}
+	for name := range strings.SplitSeq(remove, ", ") {
+		delete(item, in.ExpressionAttributeNames[name])
+	}
+	p.items[key] = item
+	return &dynamodb.UpdateItemOutput{}, nil
 }
 
 // http is a request as API Gateway hands it over.

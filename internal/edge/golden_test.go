@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/aws/smithy-go"
+
 	"vingate/internal/decode"
 	"vingate/internal/gate"
 	"vingate/internal/tenant"
@@ -32,7 +34,8 @@ var goldens = []struct {
 	{"decode-live", nil, httpRequest{path: "/v1/vins/1hgcm-82633a004352"}, ""},
 	{"decode-live-with-year", nil, httpRequest{path: "/v1/vins/" + accord, query: "modelYear=2003&colour=red"}, ""},
 	{"decode-stored", stored(26 * time.Hour), httpRequest{path: "/v1/vins/" + accord}, ""},
-	{"decode-stored-past-its-freshness", stored(200 * time.Hour), httpRequest{path: "/v1/vins/" + accord}, ""},
+	{"decode-stored-past-its-freshness", then(stored(8*24*time.Hour), failing(vpic.Error{Kind: vpic.Throttled, Status: 429, RetryAfter: 90 * time.Second})), httpRequest{path: "/v1/vins/" + accord}, ""},
+	{"decode-refreshed", stored(8 * 24 * time.Hour), httpRequest{path: "/v1/vins/" + accord}, ""},
 	{"decode-check-digit-advice", answering(map[string]string{"ErrorCode": "1", "ErrorText": "1 - Check Digit (9th position) does not calculate properly"}), httpRequest{path: "/v1/vins/1HGCM82603A004352"}, ""},
 	{"decode-partial", answering(map[string]string{"ErrorCode": "5,14", "ErrorText": "5 - VIN has errors in few positions; 14 - Unable to provide information for some of the characters in the VIN.", "Model": "", "ModelYear": "", "SuggestedVIN": "1HGCM82!33A004352", "PossibleValues": "(8:569)"}), httpRequest{path: "/v1/vins/" + accord}, ""},
 	{"decode-unknown", answering(map[string]string{"ErrorCode": "7", "ErrorText": "7 - Manufacturer is not registered with NHTSA", "Make": "", "Model": "", "ModelYear": "", "Manufacturer": ""}), httpRequest{path: "/v1/vins/" + accord}, ""},
@@ -212,7 +215,9 @@ func broken(_ *testing.T, e *edgeOf) {
 	e.prime = func(context.Context) error { return errDown }
 }
 
-func tableDown(_ *testing.T, e *edgeOf) { e.table = errDown }
+func tableDown(_ *testing.T, e *edgeOf) {
+	e.table = &smithy.GenericAPIError{Code: "AccessDeniedException", Message: "no"}
+}
 
 func panicking(_ *testing.T, e *edgeOf) {
 	e.upstream = func(vpic.Query) (map[string]string, error) { panic("index out of range") }

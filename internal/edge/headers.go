@@ -159,12 +159,20 @@ func vary(res *response, name string) {
 	res.header["Vary"] = name
 }
 
-// cacheStatus is RFC 9211's field. ttl is what is left of the answer's freshness, negative when it is over.
+// cacheStatus is RFC 9211's field. ttl is what is left of the answer's freshness, negative when it is over; then the detail says why there is no
+// newer one, with the code of what came between.
 func cacheStatus(d decode.Result, ttl int64) string {
 	if d.Source == decode.FromCache {
-		return fmt.Sprintf("vingate; hit; ttl=%d", ttl)
+		s := fmt.Sprintf("vingate; hit; ttl=%d", ttl)
+		if d.Trouble != "" {
+			s += "; detail=" + string(d.Trouble)
+		}
+		return s
 	}
 	s := "vingate; fwd=uri-miss; fwd-status=200"
+	if d.Replaced {
+		s = "vingate; fwd=stale; fwd-status=200"
+	}
 	if d.Saved {
 		s += "; stored"
 	}

@@ -182,11 +182,10 @@ type advice struct {
 
 // answerOf is a decode as the API gives it.
 func answerOf(d decode.Result) answer {
-	age, fresh, _ := lifeOf(d)
 	return answer{
 		VIN: d.VIN.Value, Submitted: d.VIN.Submitted, Decoding: d.Decoding(),
 		Provenance: provenance{
-			Source: string(d.Source), FetchedAt: d.FetchedAt.UTC().Format("2006-01-02T15:04:05.000Z"), AgeSeconds: age, Stale: age > fresh,
+			Source: string(d.Source), FetchedAt: d.FetchedAt.UTC().Format("2006-01-02T15:04:05.000Z"), AgeSeconds: int64(d.Age / time.Second), Stale: d.Stale(),
 			WaitedMs: d.Waited.Milliseconds(), UpstreamMs: d.Upstream.Milliseconds(), Shared: d.Shared,
 		},
 		Advice: adviceOf(d.VIN),

@@ -22,6 +22,7 @@ const (
 	UpstreamTime = "UpstreamTime"
 	WriteUnits   = "WriteUnits"
 	ReadUnits    = "ReadUnits"
+	Uncached     = "Uncached"
 	LeakedLeases = "LeakedLeases"
 	KnobsDiffer  = "KnobsDiffer"
 	Limit        = "Limit"
@@ -71,6 +72,7 @@ func Catalogue() []Metric {
 		{UpstreamTime, Milliseconds, [][]string{{Route}}, "decode", "time NHTSA took to answer, or to fail, once called"},
 		{WriteUnits, Count, [][]string{{Route}}, "decode", "DynamoDB write units used by the request, both tables"},
 		{ReadUnits, Count, [][]string{{Route}}, "decode", "DynamoDB read units used by the request, both tables"},
+		{Uncached, Count, [][]string{{Route}}, "decode", "reads and writes of the results table that failed: the decodes went on without it"},
 		{LeakedLeases, Count, nil, "decode, keeper", "leases that ended without a release: their instance was killed, frozen past the end, or could not reach the table"},
 		{KnobsDiffer, Count, nil, "decode, keeper", "numbers of the environment that are not those in force in the gate, which is what counts"},
 		{Limit, Count, nil, "keeper", "slots in force, `MAX_IN_FLIGHT` or less after NHTSA throttled or failed"},

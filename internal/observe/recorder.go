@@ -89,4 +89,10 @@ func (w Watch) Upstream(ctx context.Context, outcome string, took time.Duration)
 	w.Tracer.Annotate(ctx, "outcome", outcome)
 }
 
+// Uncached is a read or a write of the results table that failed.
+func (w Watch) Uncached(ctx context.Context, fault string) {
+	RecorderOf(ctx).Add(Uncached, 1)
+	w.Tracer.Annotate(ctx, "uncached", fault)
+}
+
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -1,3 +1,5 @@
+//go:build unix
+
 package results
 
 import (
@@ -10,9 +12,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"pgregory.net/rapid"
 
+	"vingate/internal/meter"
 	"vingate/internal/vpic"
 )
 
@@ -27,31 +29,13 @@ func TestTheDictionaryOfFormatOneNeverChanges(t *testing.T) {
 	}
 }
 
-// itemSize follows DynamoDB's rule: names and values in bytes, numbers two digits a byte and one more.
-func itemSize(item map[string]types.AttributeValue) int {
-	n := 0
-	for name, v := range item {
-		n += len(name)
-		switch v := v.(type) {
-		case *types.AttributeValueMemberS:
-			n += len(v.Value)
-		case *types.AttributeValueMemberB:
-			n += len(v.Value)
-		case *types.AttributeValueMemberN:
-			n += (len(v.Value)+1)/2 + 1
-		}
-	}
-	return n
-}
-
 func TestANormalCarTakesOneWriteUnit(t *testing.T) {
 	q := vpic.Query{VIN: accord, ModelYear: 2003}
 	a := answer(t, q, car())
 	if len(a.Body()) < 3800 || len(a.Body()) > 5500 {
 		t.Fatalf("a body of %d bytes is no normal car", len(a.Body()))
 	}
-	api := &table{}
-	s, _ := store(api)
+	s, _ := store(t, realClient)
 	if err := s.Put(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
@@ -59,10 +43,20 @@ func TestANormalCarTakesOneWriteUnit(t *testing.T) {
 	w, _ := gzip.NewWriterLevel(&zipped, gzip.BestCompression)
 	_, _ = w.Write(a.Body())
 	_ = w.Close()
-	size := itemSize(api.items[Key(q)])
+	size := meter.Size(taken(t, Key(q)))
 	t.Logf("body %d bytes, gzip %d, whole item %d", len(a.Body()), zipped.Len(), size)
 	if size > 1024 {
-		t.Errorf("the item takes %d bytes: more than one write unit", size)
+		t.Errorf("the item takes %d bytes: more than one write unit, and it may take no more than 2 KB", size)
+	}
+	// Nor does it with a flight and all that a refresh may leave.
+	row, err := decode(taken(t, Key(q)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	row.Flight, row.Slow = Flight{strings.Repeat("x", 12), at(9000)}, Slow{9, at(0)}
+	row.Verdict, row.Rest = Verdict{row.Flight.Leader, "bad-response", at(0)}, Rest{at(0), "COORDINATION_UNAVAILABLE"}
+	if size := meter.Size(encode(Key(q), row)); size > 1024 {
+		t.Errorf("with a flight the item takes %d bytes", size)
 	}
 }
 

@@ -2,18 +2,12 @@ package results
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
-
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"vingate/internal/vpic"
 )
@@ -96,45 +90,12 @@ func answer(t testing.TB, q vpic.Query, fields map[string]string) vpic.Answer {
 	return a
 }
 
-// table is a results table in memory, for the faults a real one does not show on demand.
-type table struct {
-	mu    sync.Mutex
-	items map[string]map[string]types.AttributeValue
-	fault error
-}
-
-func (f *table) GetItem(ctx context.Context, in *dynamodb.GetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.fault != nil {
-		return nil, f.fault
-	}
-	if _, bounded := ctx.Deadline(); !bounded {
-		return nil, errors.New("a read without a deadline")
-	}
-	return &dynamodb.GetItemOutput{Item: f.items[in.Key["pk"].(*types.AttributeValueMemberS).Value]}, nil
-}
-
-func (f *table) PutItem(ctx context.Context, in *dynamodb.PutItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.fault != nil {
-		return nil, f.fault
-	}
-	if _, bounded := ctx.Deadline(); !bounded {
-		return nil, errors.New("a write without a deadline")
-	}
-	if f.items == nil {
-		f.items = map[string]map[string]types.AttributeValue{}
-	}
-	f.items[in.Item["pk"].(*types.AttributeValueMemberS).Value] = in.Item
-	return &dynamodb.PutItemOutput{}, nil
-}
-
-// store over a table, with a clock that can be turned.
-func store(api API) (*Store, *time.Time) {
+// store over the real table, with a clock that can be turned and room in memory for a few answers.
+func store(t testing.TB, api API) (*Store, *time.Time) {
 	now := noon
-	return New(Config{Client: api, Table: "results", Lives: lives, Now: func() time.Time { return now }}), &now
+	n := 0
+	return New(Config{Client: api, Table: "results", Lives: lives, Memory: 1 << 20, SkewBound: 250 * time.Millisecond,
+		NewID: func() string { n++; return fmt.Sprint("flight", n) }, Now: func() time.Time { return now }}), &now
 }
 
 // samples are captured answers of NHTSA beside the module; a test that reads them skips where they are absent.

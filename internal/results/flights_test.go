@@ -49,14 +49,14 @@ func TestAHundredCallersShareOneFlight(t *testing.T) {
 
 type ctxKey struct{}
 
-func TestWhoeverLeavesLeavesAloneAndAtOnce(t *testing.T) {
+// Nothing runs once a response is out: the starter stays, however early its own context ends. Followers leave when theirs does.
+func TestTheStarterStaysAndFollowersLeaveAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f Flights[string]
-		gone := errors.New("hung up")
-		leader, hangUp := context.WithCancelCause(context.WithValue(t.Context(), ctxKey{}, "leader's"))
+		starter, hangUp := context.WithCancel(context.WithValue(t.Context(), ctxKey{}, "starter's"))
 		began := time.Now()
 		fly := func(ctx context.Context, _ func(string)) string {
-			if ctx.Value(ctxKey{}) != "leader's" {
+			if ctx.Value(ctxKey{}) != "starter's" {
 				t.Error("the flight has not the starter's values")
 			}
 			select {
@@ -68,16 +68,16 @@ func TestWhoeverLeavesLeavesAloneAndAtOnce(t *testing.T) {
 		}
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			if _, _, err := f.Do(leader, "k", began.Add(time.Minute), fly); err != gone || time.Since(began) != time.Second {
-				t.Errorf("the leader left after %v with %v", time.Since(began), err)
+			if v, shared, err := f.Do(starter, "k", began.Add(time.Minute), fly); v != "answer" || shared || err != nil || time.Since(began) != 5*time.Second {
+				t.Errorf("the starter has %q, %v, %v after %v", v, shared, err, time.Since(began))
 			}
 		})
 		synctest.Wait()
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
-			if _, _, err := f.Do(ctx, "k", began.Add(time.Minute), fly); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != 2*time.Second {
-				t.Errorf("the impatient follower left after %v with %v", time.Since(began), err)
+			if _, shared, err := f.Do(ctx, "k", began.Add(time.Minute), fly); !errors.Is(err, context.DeadlineExceeded) || !shared || time.Since(began) != 2*time.Second {
+				t.Errorf("the impatient follower left after %v with %v, %v", time.Since(began), shared, err)
 			}
 		})
 		wg.Go(func() {
@@ -87,12 +87,57 @@ func TestWhoeverLeavesLeavesAloneAndAtOnce(t *testing.T) {
 			}
 		})
 		time.Sleep(time.Second)
-		hangUp(gone)
+		hangUp()
 		wg.Wait()
 	})
 }
 
-// Whoever leaves, leader or follower, knows what the flight had told by then.
+// A flight that is deaf to its deadline does not keep its starter's response from going out.
+func TestTheStarterLeavesAtTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f Flights[string]
+		gone := errors.New("time is over")
+		began := time.Now()
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 3*time.Second, gone)
+		defer cancel()
+		v, shared, err := f.Do(ctx, "k", began.Add(3*time.Second), func(_ context.Context, tell func(string)) string {
+			tell("called")
+			time.Sleep(time.Minute)
+			return "answer"
+		})
+		if v != "called" || shared || err != gone || time.Since(began) != 3*time.Second {
+			t.Errorf("the starter has %q, %v, %v after %v", v, shared, err, time.Since(began))
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// Who is gone before his flight begins starts none, and those who counted on it are served by one of their own.
+func TestNobodyStartsAFlightWhenHeIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var f Flights[string]
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		flown := 0
+		for range 1000 {
+			var wg sync.WaitGroup
+			fly := func(context.Context, func(string)) string { flown++; return "answer" }
+			wg.Go(func() { _, _, _ = f.Do(gone, "k", time.Now().Add(time.Minute), fly) })
+			wg.Go(func() {
+				if v, _, err := f.Do(t.Context(), "k", time.Now().Add(time.Minute), fly); v != "answer" || err != nil {
+					t.Errorf("%q, %v", v, err)
+				}
+			})
+			wg.Wait()
+			synctest.Wait()
+		}
+		if flown == 0 {
+			t.Error("nobody flew")
+		}
+	})
+}
+
+// Whoever leaves knows what the flight had told by then.
 func TestWhoeverLeavesTakesAlongWhatWasToldLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f Flights[string]
@@ -111,7 +156,7 @@ func TestWhoeverLeavesTakesAlongWhatWasToldLast(t *testing.T) {
 			knows    string
 			leaves   bool
 		}{
-			{500 * time.Millisecond, "", true}, // the leader
+			{time.Minute, "landed", false}, // the starter
 			{500 * time.Millisecond, "", true},
 			{1500 * time.Millisecond, "called", true},
 			{2500 * time.Millisecond, "answered", true},
@@ -129,12 +174,14 @@ func TestWhoeverLeavesTakesAlongWhatWasToldLast(t *testing.T) {
 		}
 		wg.Wait()
 		// What one flight told is nothing the next one's callers get.
+		wg.Go(func() { _, _, _ = f.Do(t.Context(), "k", time.Now().Add(time.Minute), fly) })
+		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
-		if v, shared, err := f.Do(ctx, "k", began.Add(time.Minute), fly); v != "" || shared || err == nil {
+		if v, shared, err := f.Do(ctx, "k", began.Add(time.Minute), fly); v != "" || !shared || err == nil {
 			t.Errorf("the next flight begins with %q, %v, %v", v, shared, err)
 		}
-		time.Sleep(time.Minute)
+		wg.Wait()
 	})
 }
 

@@ -119,11 +119,16 @@ func (nhtsa) Decode(ctx context.Context, q vpic.Query) (vpic.Answer, error) {
 // nothingStored is a results table without an answer.
 type nothingStored struct{ request.Results }
 
-func (nothingStored) Get(context.Context, vpic.Query) (s results.Stored, found bool, err error) {
-	return s, false, nil
+func (nothingStored) Remembered(vpic.Query) (f results.Found, ok bool) { return f, false }
+func (nothingStored) Look(context.Context, vpic.Query, bool) (f results.Found, err error) {
+	return f, nil
 }
-func (nothingStored) Put(context.Context, vpic.Answer) error { return nil }
-func (nothingStored) Live(a vpic.Answer) results.Stored      { return results.Stored{Answer: a} }
+func (nothingStored) Elect(_ context.Context, q vpic.Query, f results.Found, until time.Time) (*results.Led, results.Found, error) {
+	return &results.Led{Query: q, Until: until}, f, nil
+}
+func (nothingStored) Land(context.Context, *results.Led, vpic.Answer) (bool, error) { return true, nil }
+func (nothingStored) Quit(context.Context, *results.Led, results.Failure) error     { return nil }
+func (nothingStored) Live(a vpic.Answer) results.Stored                             { return results.Stored{Answer: a} }
 
 // ownTables are for one test: what tenants have used is in the table, under names that other tests may use too.
 func ownTables(t *testing.T) tables.Names {

@@ -26,18 +26,24 @@ func (s *Store) Foresee(ctx context.Context, r gate.Request) (*gate.Refusal, err
 func (c *caller) foresee() (*gate.Refusal, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, lookBudget)
 	defer cancel()
-	select {
-	case c.entrance <- struct{}{}:
-		defer func() { <-c.entrance }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
 	if refusal := c.known(); refusal != nil {
 		return refusal, nil
 	}
-	view, _, err := c.view(ctx, gate.ViewAge)
-	if err != nil {
-		return nil, err
+	view, fresh := c.memory(gate.ViewAge)
+	if !fresh { // one at a time reads, and the others use what it saw
+		select {
+		case c.entrance <- struct{}{}:
+			defer func() { <-c.entrance }()
+		case <-ctx.Done():
+			if c.ctx.Err() != nil {
+				return nil, c.ctx.Err()
+			}
+			return nil, nil // so many are on their way in that nobody can say
+		}
+		var err error
+		if view, _, err = c.view(ctx, gate.ViewAge); err != nil {
+			return nil, err
+		}
 	}
 	r := c.r
 	r.Patience, r.Shy = max(0, c.left()), c.shyness()

@@ -72,6 +72,10 @@ const (
 	cleanupBudget = 250 * time.Millisecond
 	releaseBudget = time.Second
 	lookBudget    = 700 * time.Millisecond
+
+	// DownAfter is for the guard of the table. It is longer than a stumble of the table lasts, and short enough that the first who finds out
+	// is told within a second.
+	DownAfter = 280 * time.Millisecond
 )
 
 // New makes a store; it makes no call.

@@ -1,0 +1,158 @@
+//go:build unix
+
+package results
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"vingate/internal/ddb/ddbtest"
+	"vingate/internal/vpic"
+)
+
+func TestWhatIsInMemoryCostsNoCall(t *testing.T) {
+	client, wire := ddbtest.On(realClient)
+	s, now := store(t, client)
+	q := vpic.Query{VIN: accord}
+	empty(t, q)
+	other, _ := store(t, realClient)
+	if err := other.Put(t.Context(), answer(t, q, car())); err != nil {
+		t.Fatal(err)
+	}
+	look(t, s, q) // one read, and it is known
+	for range 3 {
+		if f, ok := s.Remembered(q); !ok || f.Kind != Fresh || f.Answer.Make() != "HONDA" {
+			t.Errorf("%v, %+v", ok, f.Standing)
+		}
+		*now = now.Add(lives.Soft/3 - time.Second)
+	}
+	if wire.Count("GetItem") != 1 || wire.Count("UpdateItem") != 0 {
+		t.Errorf("%d reads, %d writes", wire.Count("GetItem"), wire.Count("UpdateItem"))
+	}
+}
+
+// Past its freshness an answer in memory is looked up, but for a while after a look, and while it rests.
+func TestAnAnswerPastItsFreshnessIsLookedUpNowAndThen(t *testing.T) {
+	s, now := store(t, realClient)
+	q := vpic.Query{VIN: accord}
+	empty(t, q)
+	if err := s.Put(t.Context(), answer(t, q, car())); err != nil {
+		t.Fatal(err)
+	}
+	*now = noon.Add(lives.Soft + time.Hour)
+	stands := func(want Standing) {
+		t.Helper()
+		if f, ok := s.Remembered(q); !ok || f.Standing != want {
+			t.Errorf("%v, %+v, want %+v", ok, f.Standing, want)
+		}
+	}
+	until := func(d time.Duration, reason string) Standing {
+		return Standing{Kind: Stale, Until: MillisOf(now.Add(d)), Reason: reason}
+	}
+	stands(Standing{Kind: Stale}) // nobody knows of it: look it up
+
+	s.Hush(q, now.Add(13*time.Second), "") // this instance refreshes it
+	stands(until(13*time.Second, ""))
+	s.Hush(q, *now, "")
+	stands(Standing{Kind: Stale})
+
+	other, its := store(t, realClient) // another instance refreshes it
+	*its = *now
+	led, _, err := other.Elect(t.Context(), q, look(t, other, q), now.Add(13*time.Second))
+	if led == nil || err != nil {
+		t.Fatal(led, err)
+	}
+	if f := look(t, s, q); f.Kind != Stale || f.Until != endOf(MillisOf(now.Add(13*time.Second)), s.SkewBound) {
+		t.Errorf("found %+v", f.Standing)
+	}
+	stands(until(lookAgain, ""))
+	*now = now.Add(lookAgain)
+	stands(Standing{Kind: Stale})
+
+	*its = *now
+	if err := other.Quit(t.Context(), led, Failure{Reason: "timeout", TimedOut: true, Rest: "UPSTREAM_TIMEOUT"}); err != nil {
+		t.Fatal(err)
+	}
+	look(t, s, q)
+	stands(until(RestTime, "UPSTREAM_TIMEOUT"))
+	*now = now.Add(RestTime - time.Millisecond)
+	stands(until(time.Millisecond, "UPSTREAM_TIMEOUT"))
+	*now = now.Add(time.Millisecond)
+	stands(Standing{Kind: Stale})
+	if f := look(t, s, q); f.Kind != Stale || f.Until != 0 {
+		t.Errorf("found %+v", f.Standing)
+	}
+
+	if err := s.Defer(t.Context(), q, look(t, s, q), "RATE_LIMITED"); err != nil {
+		t.Fatal(err)
+	}
+	stands(until(RestTime, "RATE_LIMITED"))
+	*its = *now
+	if f := look(t, other, q); f.Standing != until(RestTime, "RATE_LIMITED") {
+		t.Errorf("the other instance found %+v", f.Standing)
+	}
+}
+
+func TestMemoryKeepsTheNewerAnswer(t *testing.T) {
+	s, now := store(t, realClient)
+	q := vpic.Query{VIN: accord}
+	empty(t, q)
+	older, newer := answer(t, q, car()), answer(t, q, car())
+	newer.FetchedAt = noon.Add(time.Hour)
+	*now = newer.FetchedAt
+	if err := s.Put(t.Context(), older); err != nil {
+		t.Fatal(err)
+	}
+	late := look(t, s, q)
+	if err := s.Put(t.Context(), newer); err != nil {
+		t.Fatal(err)
+	}
+	s.remember(q, late) // a look whose answer came last
+	if f, ok := s.Remembered(q); !ok || !f.Answer.FetchedAt.Equal(newer.FetchedAt) {
+		t.Errorf("%v, fetched at %v", ok, f.Answer.FetchedAt)
+	}
+	// What an operator has taken out of the table goes with the next look, but not what may be too new for it.
+	empty(t, q)
+	look(t, s, q)
+	if _, ok := s.Remembered(q); !ok {
+		t.Error("an answer of this second is gone")
+	}
+	*now = now.Add(lookAgain)
+	look(t, s, q)
+	if _, ok := s.Remembered(q); ok {
+		t.Error("an answer that is not in the table any more is remembered")
+	}
+}
+
+func TestMemoryIsBoundedByBytes(t *testing.T) {
+	s, _ := store(t, realClient)
+	packed := make([]byte, 600)
+	const each = overhead + 600 + len("vin#1HGCM82633A000000#-#v")
+	query := func(i int) vpic.Query { return vpic.Query{VIN: fmt.Sprintf("1HGCM82633A%06d", i)} }
+	room := 1 << 20 / each
+	for i := range 3 * room {
+		s.keep(query(i), Row{Format: format, Packed: packed, Fetched: at(0), Expires: seconds(at(minute))})
+	}
+	if n := s.memory.Len(); n != room {
+		t.Errorf("%d are kept, want %d", n, room)
+	}
+	if _, ok := s.memory.Get(Key(query(0))); ok {
+		t.Error("the first is kept")
+	}
+	none := New(Config{Memory: 0})
+	none.keep(query(0), Row{Format: format, Packed: packed, Fetched: at(0), Expires: seconds(at(minute))})
+	if none.memory.Len() != 0 {
+		t.Error("something is kept in no memory")
+	}
+}
+
+// Damage in memory cannot be: but if it were, it would count as absent.
+func TestWhatIsRememberedPassesTheSameChecks(t *testing.T) {
+	s, _ := store(t, realClient)
+	q := vpic.Query{VIN: accord}
+	s.keep(q, Row{Format: format, Packed: []byte("not zlib"), Fetched: at(0), Expires: seconds(at(minute))})
+	if f, ok := s.Remembered(q); ok || f.Has() {
+		t.Errorf("%+v", f)
+	}
+}
