@@ -158,6 +158,9 @@ func (s State) drops(now Millis, own string) (d Drops, ofOwnFlow int) {
 			ids = append(ids, id)
 		}
 	}
+	if len(ids) == 0 {
+		return d, 0
+	}
 	slices.Sort(ids)
 	gone := map[Flow]int{}
 	for _, id := range ids[:min(len(ids), maxDrops)] {
@@ -204,76 +207,103 @@ func (s *State) leave(id string, place Place) {
 // when they were set, within a flow by arrival. A ticket whose key or route is at its share of the slots is passed over, its turn
 // keeps: it is not in the line. So are those in passed, whose owners were seen to leave a free slot unclaimed.
 func (s State) line(now Millis, passed map[string]bool) []string {
-	type flow struct {
-		name    Flow
-		turn    Turn
-		waiting []string
+	if len(s.Tickets) == 0 {
+		return nil
 	}
-	byName := map[Flow]*flow{}
-	var flows []*flow
+	type place struct {
+		batch bool
+		taken int // live slots
+	}
+	type flow struct {
+		name     Flow
+		turn     Turn
+		from, to int // its waiters
+	}
+	type waiter struct {
+		id          string
+		ticket      Ticket
+		flow, place int
+		inLine      bool
+	}
+	places, waiters := make([]place, 0, len(s.Places)), make([]waiter, 0, len(s.Tickets))
+	flows := make([]flow, 0, len(s.Flows))
 	interactive := 0
-	places := map[string]Place{}
-	taken := map[Place]int{}
 	for p, ids := range s.Places {
+		at := place{batch: p.batch()}
 		for _, id := range ids {
-			places[id] = p
 			if end, leased := s.Leases[id]; leased && !s.dead(end, now) {
-				taken[p]++
+				at.taken++
 			}
 			t, queued := s.Tickets[id]
 			if !queued || passed[id] || s.expired(t, now) {
 				continue
 			}
-			f := byName[flowOf(id)]
-			if f == nil {
-				f = &flow{name: flowOf(id), turn: s.Flows[flowOf(id)]}
-				byName[f.name] = f
-				flows = append(flows, f)
+			name := flowOf(id)
+			f := slices.IndexFunc(flows, func(f flow) bool { return f.name == name })
+			if f < 0 {
+				f = len(flows)
+				flows = append(flows, flow{name: name, turn: s.Flows[name]})
 			}
-			f.waiting = append(f.waiting, id)
-			if !p.batch() {
+			waiters = append(waiters, waiter{id: id, ticket: t, flow: f, place: len(places)})
+			if !at.batch {
 				interactive++
 			}
 		}
+		places = append(places, at)
 	}
-	for _, f := range flows {
-		slices.SortFunc(f.waiting, func(a, b string) int {
-			return cmp.Or(cmp.Compare(s.Tickets[a].Arrival, s.Tickets[b].Arrival), cmp.Compare(a, b))
-		})
+	slices.SortFunc(waiters, func(a, b waiter) int {
+		return cmp.Or(cmp.Compare(a.flow, b.flow), cmp.Compare(a.ticket.Arrival, b.ticket.Arrival), cmp.Compare(a.id, b.id))
+	})
+	for i, w := range waiters {
+		if i == 0 || waiters[i-1].flow != w.flow {
+			flows[w.flow].from = i
+		}
+		flows[w.flow].to = i + 1
 	}
 	batch, vt := s.live(s.Batch, now), s.VirtualTime
-	can := func(id string) bool {
-		p := places[id]
-		return taken[p] < s.Knobs.keySlots(s.Limit) &&
-			(!p.batch() || batch < s.Knobs.batchSlots(s.Limit) && (s.Limit > 1 || interactive == 0))
+	keySlots, batchSlots := s.Knobs.keySlots(s.Limit), s.Knobs.batchSlots(s.Limit)
+	next := func(f flow) int { // its first waiter who may have a slot, -1: none
+		for i := f.from; i < f.to; i++ {
+			if p := places[waiters[i].place]; !waiters[i].inLine && p.taken < keySlots &&
+				(!p.batch || batch < batchSlots && (s.Limit > 1 || interactive == 0)) {
+				return i
+			}
+		}
+		return -1
 	}
-	var line []string
+	line := make([]string, 0, len(waiters))
 	for {
 		var first *flow
-		var at int
-		for _, f := range flows {
-			i := slices.IndexFunc(f.waiting, can)
-			if i >= 0 && (first == nil || cmp.Or(cmp.Compare(f.turn.Tag, first.turn.Tag),
-				cmp.Compare(f.turn.Since, first.turn.Since), cmp.Compare(f.name, first.name)) < 0) {
-				first, at = f, i
+		at := -1
+		for i := range flows {
+			f := &flows[i]
+			if first != nil && cmp.Or(cmp.Compare(f.turn.Tag, first.turn.Tag),
+				cmp.Compare(f.turn.Since, first.turn.Since), cmp.Compare(f.name, first.name)) >= 0 {
+				continue
+			}
+			if n := next(*f); n >= 0 {
+				first, at = f, n
 			}
 		}
 		if first == nil {
 			return line
 		}
-		id := first.waiting[at]
-		first.waiting = slices.Delete(first.waiting, at, at+1)
-		line = append(line, id)
-		taken[places[id]]++
-		if places[id].batch() {
+		w := &waiters[at]
+		w.inLine = true
+		line = append(line, w.id)
+		places[w.place].taken++
+		if places[w.place].batch {
 			batch++
 		} else {
 			interactive--
 		}
+		for first.from < first.to && waiters[first.from].inLine {
+			first.from++
+		}
 		vt = max(vt, first.turn.Tag)
-		if len(first.waiting) > 0 {
+		if first.from < first.to {
 			// A tag set now is younger than all that were set before, and each than the one before it.
-			first.turn = Turn{Tag: vt + s.Tickets[first.waiting[0]].advance(), Since: now + Millis(len(line))}
+			first.turn = Turn{Tag: vt + waiters[first.from].ticket.advance(), Since: now + Millis(len(line))}
 		}
 	}
 }
