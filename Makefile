@@ -184,7 +184,10 @@ reproducible: go-toolchain ## Build the functions for arm64 twice, in two folder
 
 # SAM's makefile builder calls build-<logical id> in a copy of the sources and collects $ARTIFACTS_DIR.
 LAMBDA_ARCH ?= arm64
-sam_build = @: "$${ARTIFACTS_DIR:?is set by sam build}"; GOOS=linux GOARCH=$(LAMBDA_ARCH) $(call go_lambda,$(1),$$ARTIFACTS_DIR/bootstrap)
+# The settings' sum lies beside the bootstrap because SAM publishes a new version only for a new package: without it, a number that is
+# changed in samconfig.toml would reach the function, and not the version that people are served by.
+sam_build = @: "$${ARTIFACTS_DIR:?is set by sam build}"; GOOS=linux GOARCH=$(LAMBDA_ARCH) $(call go_lambda,$(1),$$ARTIFACTS_DIR/bootstrap); \
+  sha256sum template.yaml samconfig.toml > "$$ARTIFACTS_DIR/settings.sha256"
 
 .PHONY: build-DecodeFunction
 build-DecodeFunction: ## What sam build calls for DecodeFunction

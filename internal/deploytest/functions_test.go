@@ -1,12 +1,15 @@
 package deploytest
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -733,4 +736,30 @@ func TestSamconfigSetsWhatTheTemplateHasAndTheCodeTakes(t *testing.T) {
 	wantFinding(t, samFaults(strings.Replace(whole, `"RatePerSecond=0.5"`, `"RatePerSecond=30"`, 1), tpl), "RATE_BURST")
 	wantFinding(t, samFaults(strings.Replace(whole, "LogRetentionDays=90", "LogRetentionDays=91", 1), tpl), "not allowed")
 	wantFinding(t, samFaults(strings.ReplaceAll(whole, "[prod.", "[production."), tpl), "there is no prod")
+}
+
+// A changed number has to become a new version, or it never reaches anybody: SAM looks at the package alone.
+func TestAChangedParameterMakesAnotherPackage(t *testing.T) {
+	if _, err := exec.LookPath("make"); err != nil {
+		t.Skip("make is not installed")
+	}
+	dir := t.TempDir()
+	cmd := exec.Command("make", "-s", "build-KeeperFunction", "LAMBDA_ARCH="+runtime.GOARCH)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "ARTIFACTS_DIR="+dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	sums, err := os.ReadFile(filepath.Join(dir, "settings.sha256"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"template.yaml", "samconfig.toml"} {
+		if want := fmt.Sprintf("%x  %s\n", sha256.Sum256([]byte(read(t, name))), name); !strings.Contains(string(sums), want) {
+			t.Errorf("the package has %q, want %q in it", sums, want)
+		}
+	}
+	if info, err := os.Stat(filepath.Join(dir, "bootstrap")); err != nil || info.Mode()&0o111 == 0 {
+		t.Errorf("no bootstrap: %v", err)
+	}
 }
