@@ -51,10 +51,12 @@ const (
 
 // asked is one question to NHTSA and everybody in the batch who asks it.
 type asked struct {
-	query  vpic.Query
-	places []int // in the batch
-	answer results.Stored
-	stored bool
+	query   vpic.Query
+	places  []int // in the batch
+	answer  results.Stored
+	stored  bool
+	trouble Code     // of a stored one, see Result
+	refusal *Refusal // of a question that is not to be asked now
 }
 
 // DecodeBatch answers many questions with at most one call, under the batch route. There is one item for each question, in order;
@@ -115,9 +117,12 @@ func (s *Service) DecodeBatch(ctx context.Context, req BatchRequest) ([]Item, er
 	trouble := s.lookUpAll(ctx, questions)
 	var missing []*asked
 	for _, q := range questions {
-		if q.stored {
-			answer(q, Result{Source: FromCache})
-		} else {
+		switch {
+		case q.stored:
+			answer(q, Result{Source: FromCache, Trouble: q.trouble})
+		case q.refusal != nil:
+			refuseAll([]*asked{q}, q.refusal)
+		default:
 			missing = append(missing, q)
 		}
 	}
@@ -240,19 +245,33 @@ func (s *Service) askTogether(ctx context.Context, caller tenant.Caller, ask []*
 // batchCost is what a call for n VINs takes of a bucket.
 func (s *Service) batchCost(n int) int { return s.BatchTokenCost * ((n + piece - 1) / piece) }
 
-// lookUpAll finds the stored answers. Trouble says that the table could not be read: then nobody knows of the rest, and is not kept
-// waiting for it.
+// lookUpAll finds the stored answers, past their freshness too: a list refreshes nothing. Trouble says that the table could not be read: then
+// nobody knows of what is not in memory, and is not kept waiting for it.
 func (s *Service) lookUpAll(ctx context.Context, questions []*asked) (trouble bool) {
 	var down atomic.Bool
 	s.each(ctx, len(questions), func(i int) {
-		if down.Load() {
+		q := questions[i]
+		kept, remembered := s.Results.Remembered(q.query)
+		if remembered && (kept.Kind == results.Fresh || kept.Until != 0) {
+			q.answer, q.stored, q.trouble = kept.Answer, true, Code(kept.Reason)
 			return
 		}
-		answer, ok, err := s.lookUp(ctx, questions[i].query)
-		if err != nil {
-			down.Store(true)
+		if !down.Load() {
+			row, err := s.look(ctx, q.query, false)
+			switch {
+			case err != nil:
+				down.Store(true)
+			case row.Kind == results.Refused:
+				q.refusal = s.tooSlow(row)
+				return
+			default:
+				q.answer, q.stored, q.trouble = row.Answer, row.Has(), Code(row.Reason)
+				return
+			}
 		}
-		questions[i].answer, questions[i].stored = answer, ok
+		if remembered {
+			q.answer, q.stored, q.trouble = kept.Answer, true, CoordinationDown
+		}
 	})
 	return down.Load()
 }

@@ -291,6 +291,81 @@ func TestACallerWhoMayCauseNoCallGetsWhatIsStored(t *testing.T) {
 	})
 }
 
+func TestABatchShowsWhatIsPastItsFreshnessAndRefreshesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := newWorld(t)
+		w.keep(vpic.Query{VIN: nth(0)}, 200*time.Hour)
+		w.keep(vpic.Query{VIN: nth(1)}, 200*time.Hour)
+		w.rows[results.Key(vpic.Query{VIN: nth(1)})] = results.Row{Rest: results.Rest{Until: results.MillisOf(time.Now().Add(30 * time.Second)), Reason: string(UpstreamThrottled)}}
+		w.keep(vpic.Query{VIN: nth(2)}, 800*time.Hour) // past its life
+		items := batch(t, s, BatchRequest{Questions: fleet(3), Caller: alice})
+		if got, want := outcomes(items), "cache "+nth(0)+", cache "+nth(1)+", nhtsa "+nth(2); got != want {
+			t.Errorf("outcomes %s\nwant     %s", got, want)
+		}
+		for i, want := range []Code{"", UpstreamThrottled, ""} {
+			if r := items[i].Result; r.Trouble != want || r.Stale() != (i < 2) {
+				t.Errorf("item %d: stale %v, trouble %q", i, r.Stale(), r.Trouble)
+			}
+		}
+		if !strings.Contains(w.happened(), "batch "+nth(2)+" 0, ") || w.count("elect")+w.count("defer") != 0 {
+			t.Errorf("happened: %s", w.happened())
+		}
+	})
+}
+
+func TestAVINThatNHTSADoesNotAnswerIsLeftOutOfABatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := newWorld(t)
+		w.call = func(ctx context.Context, q vpic.Query) (vpic.Answer, error) { return w.answer(ctx, q, time.Hour) }
+		for range 2 {
+			if _, err := s.Decode(t.Context(), Request{VIN: nth(1), Caller: alice}); refused(t, err).Code != UpstreamTimeout {
+				t.Fatal(err)
+			}
+		}
+		w.journal = nil
+		items := batch(t, s, BatchRequest{Questions: fleet(3), Caller: alice})
+		if got, want := outcomes(items), "nhtsa "+nth(0)+", UPSTREAM_TIMEOUT, nhtsa "+nth(2); got != want {
+			t.Errorf("outcomes %s\nwant     %s", got, want)
+		}
+		if !strings.Contains(w.happened(), "batch "+nth(0)+" 0; "+nth(2)+" 0, ") || items[1].Refusal.RetryAfter < 59*time.Second {
+			t.Errorf("happened: %s; %+v", w.happened(), items[1].Refusal)
+		}
+		// Alone it costs nothing.
+		w.journal = nil
+		batch(t, s, BatchRequest{Questions: fleet(3)[1:2], Caller: alice})
+		if w.happened() != "get" {
+			t.Errorf("happened: %s", w.happened())
+		}
+		time.Sleep(62 * time.Second)
+		if got := outcomes(batch(t, s, BatchRequest{Questions: fleet(3)[1:2], Caller: alice})); got != "nhtsa "+nth(1) {
+			t.Errorf("a minute later: %s", got)
+		}
+	})
+}
+
+func TestABatchTakesFromMemoryWhatItsTableCannotGive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := newWorld(t)
+		w.hushed = map[string]results.Standing{} // an instance with a memory
+		w.keep(vpic.Query{VIN: nth(0)}, time.Hour)
+		w.keep(vpic.Query{VIN: nth(1)}, 200*time.Hour)
+		w.get = func() error { return &results.StoreError{Op: "read", Fault: ddb.Unreachable, Err: errors.New("x")} }
+		items := batch(t, s, BatchRequest{Questions: fleet(3), Caller: alice, Barred: NewNotStored()})
+		if got, want := outcomes(items), "cache "+nth(0)+", cache "+nth(1)+", COORDINATION_UNAVAILABLE"; got != want {
+			t.Errorf("outcomes %s\nwant     %s", got, want)
+		}
+		if items[0].Result.Trouble != "" || items[1].Result.Trouble != CoordinationDown {
+			t.Errorf("%+v", items)
+		}
+		w.get = func() error { return nil }
+		w.journal = nil
+		batch(t, s, BatchRequest{Questions: fleet(1), Caller: alice})
+		if w.happened() != "" {
+			t.Errorf("what is fresh in memory costs a look: %s", w.happened())
+		}
+	})
+}
+
 func TestABatchGoesOnWithoutItsTableAndDoesNotWaitForItFiftyTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := newWorld(t)

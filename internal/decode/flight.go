@@ -48,8 +48,7 @@ func (s *Service) fly(ctx context.Context, c claim, q vpic.Query, deadline time.
 		case results.Fresh, results.Stale:
 			return s.stored(q, row, follows, deadline)
 		case results.Refused:
-			wait := row.Until.Time().Sub(s.Now()) + 2*s.SkewBound // then it is over on everybody's clock
-			return landing{refusal: refuse(UpstreamTimeout, sayTooSlow, wait), verdict: onEveryone}
+			return landing{refusal: s.tooSlow(row), verdict: onEveryone}
 		case results.Lead:
 			if refusal, of := s.mayLead(ctx, c, deadline); refusal != nil {
 				return landing{refusal: refusal, verdict: of, leader: c.caller}
@@ -97,6 +96,11 @@ func (s *Service) stored(q vpic.Query, row results.Found, followed bool, deadlin
 		l.refresh = &row
 	}
 	return l
+}
+
+// tooSlow is the refusal of a question that NHTSA did not answer in time, again and again.
+func (s *Service) tooSlow(row results.Found) *Refusal {
+	return refuse(UpstreamTimeout, sayTooSlow, row.Until.Time().Sub(s.Now())+2*s.SkewBound) // then it is over on everybody's clock
 }
 
 // watch sleeps until a follower looks again: not past the flight's end by more than a moment, at which the followers do not all come at once.
