@@ -151,6 +151,7 @@ const (
 	sayNotStored    = "No answer for this VIN is stored here. Only an ordinary GET request asks NHTSA."
 	sayKeyUnknown   = "The API key in X-Api-Key is not known. Without that header you decode as an anonymous caller."
 	sayKeyRevoked   = "The API key in X-Api-Key has been revoked. Ask the operator of this service for another one."
+	sayNoSuchCall   = "Of NHTSA's API this service has DecodeVinValues, DecodeVinValuesExtended and DecodeVINValuesBatch."
 	sayNotFound     = "There is nothing under this path. A decode is GET /v1/vins/{vin}."
 	sayEventFormat  = "This function takes API Gateway HTTP API events in payload format 2.0 only."
 	sayModelYear    = "The model year must be one number from %d to %d."
@@ -186,6 +187,9 @@ func NewAPIKeyRevoked() *Refusal { return final(APIKeyRevoked, sayKeyRevoked) }
 
 // NewNotFound refuses a path that is no route.
 func NewNotFound() *Refusal { return final(ResourceNotFound, sayNotFound) }
+
+// NewNoSuchCall refuses a call of NHTSA's API that is none here.
+func NewNoSuchCall() *Refusal { return final(ResourceNotFound, sayNoSuchCall) }
 
 // NewMethodNotAllowed refuses a method on a route that has others. The word comes from the caller and is cut short.
 func NewMethodNotAllowed(method string) *Refusal {

@@ -20,7 +20,7 @@ import (
 // every refusal there is, from every way a request can end.
 func every(t *testing.T) []*Refusal {
 	t.Helper()
-	list := []*Refusal{NewInternal(), NewAPIKeyUnknown(), NewAPIKeyRevoked(), NewNotFound(), NewMethodNotAllowed("DELETE"), NewEventUnsupported(), NewCoordinationDown(),
+	list := []*Refusal{NewInternal(), NewAPIKeyUnknown(), NewAPIKeyRevoked(), NewNotFound(), NewNoSuchCall(), NewMethodNotAllowed("DELETE"), NewEventUnsupported(), NewCoordinationDown(),
 		NewModelYearInvalid(time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)), NewNotStored(), NewFormatUnsupported(),
 		NewBatchTooLarge(), NewBodyTooLarge(64 << 10), NewMediaUnsupported("application/json"), refuse(VINRepeated, sayVINRepeated, retrySoon),
 		busy(), refuse(CoordinationDown, sayStoreDown, retryStore), fromUpstream(errLate), fromUpstream(errCutShort)}

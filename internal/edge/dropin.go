@@ -20,9 +20,13 @@ const dropInBase = "/api/vehicles/"
 // nhtsaJSON is the content type NHTSA sends.
 const nhtsaJSON = "application/json; charset=utf-8"
 
-// dropInRoute finds a call of NHTSA's. rest is what stands behind its name.
+func isDropIn(path string) bool {
+	return len(path) >= len(dropInBase) && strings.EqualFold(path[:len(dropInBase)], dropInBase)
+}
+
+// dropInRoute finds a call of NHTSA's.
 func (h *Handler) dropInRoute(path string) (route, bool) {
-	if len(path) < len(dropInBase) || !strings.EqualFold(path[:len(dropInBase)], dropInBase) {
+	if !isDropIn(path) {
 		return route{}, false
 	}
 	name, vin, _ := strings.Cut(path[len(dropInBase):], "/")

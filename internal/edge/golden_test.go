@@ -98,6 +98,7 @@ var goldens = []struct {
 	{"dropin-character", nil, httpRequest{path: "/api/vehicles/DecodeVinValues/1HGCM-82633A004352"}, decode.VINInvalid},
 	{"dropin-empty", nil, httpRequest{path: "/api/vehicles/DecodeVinValues/"}, decode.VINInvalid},
 	{"dropin-year", nil, httpRequest{path: "/api/vehicles/DecodeVinValues/" + accord, query: "modelyear=1066"}, decode.ModelYearInvalid},
+	{"dropin-another-call", nil, httpRequest{path: "/api/vehicles/GetAllMakes", query: "format=json"}, decode.ResourceNotFound},
 	{"dropin-refused", denied(gate.Refusal{Cause: gate.NoToken, RetryAfter: 2 * time.Second}), httpRequest{path: "/api/vehicles/DecodeVinValues/" + accord}, decode.RateLimited},
 	{"dropin-batch", stored(time.Minute), form("DATA=1hgcm82633a004352; 5UXWX7C5*BA, 2011;1hgcm82633a004352;&format=json"), ""},
 	{"dropin-batch-partly-refused", then(stored(time.Minute), denied(gate.Refusal{Cause: gate.NoToken, RetryAfter: 2 * time.Second})), form("data=" + accord + "%3b" + pickup), decode.RateLimited},

@@ -105,7 +105,11 @@ func (h *Handler) dispatch(ctx context.Context, r *request) *response {
 	found, ok := h.find(r.path)
 	if !ok {
 		r.route = routeNone
-		res := h.refusal(r, decode.NewNotFound())
+		refused := decode.NewNotFound()
+		if isDropIn(r.path) {
+			refused = decode.NewNoSuchCall()
+		}
+		res := h.refusal(r, refused)
 		h.cors(r, res, reads)
 		return res
 	}
