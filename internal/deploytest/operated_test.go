@@ -225,7 +225,7 @@ func newStack(t *testing.T, extra ...string) *stack {
 	return s
 }
 
-// built is the folder of the functions as they are shipped, for this machine.
+// built is the folder of the functions as they are shipped, for this machine; with the race detector in them where the tests have it.
 var built string
 
 func TestMain(m *testing.M) {
@@ -244,8 +244,12 @@ func bootstraps(t *testing.T) string {
 		t.Fatal(err)
 	}
 	for _, fn := range []string{"decode", "keeper"} {
-		cmd := exec.Command("go", "build", "-tags", "lambda.norpc", "-o", filepath.Join(dir, fn), "vingate/functions/"+fn)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		args, cgo := []string{"build", "-tags", "lambda.norpc", "-o", filepath.Join(dir, fn), "vingate/functions/" + fn}, "0"
+		if raced { // without the tag, so that what is compiled for the tests is used again
+			args, cgo = []string{"build", "-race", "-o", filepath.Join(dir, fn), "vingate/functions/" + fn}, "1"
+		}
+		cmd := exec.Command("go", args...)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
 		if b, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("go build: %v\n%s", err, b)
 		}
@@ -522,6 +526,9 @@ func operate(t *testing.T) *operated {
 		t.Error(err)
 	}
 
+	if strings.Contains(s.out.String(), "DATA RACE") {
+		t.Error("the race detector found something")
+	}
 	o.decode, o.keeper = s.decode.calls, s.keeper.calls
 	for line := range strings.Lines(s.out.String()) {
 		var l map[string]any
