@@ -325,6 +325,9 @@ func timeoutFaults(tpl template, id string) []string {
 	if deadline, err := time.ParseDuration(def); err != nil || function < deadline+time.Second {
 		faults = append(faults, fmt.Sprintf("%s: the timeout %v is not a second above REQUEST_DEADLINE %q", id, function, def))
 	}
+	if function >= 29*time.Second {
+		faults = append(faults, fmt.Sprintf("%s: the timeout %v leaves API Gateway, which gives up after 30 s, no time", id, function))
+	}
 	const most = 30 * time.Second // of an HTTP API
 	events, _ := at(f, "Properties", "Events").(object)
 	for name, e := range events {
@@ -345,14 +348,15 @@ func TestTheCodesDeadlineEndsBeforeLambdasAndLambdasBeforeTheGateways(t *testing
 
 func TestTimeoutCheckCanFail(t *testing.T) {
 	const good = "Parameters: {D: {Default: 27s}}\nResources:\n  F:\n    Type: AWS::Serverless::Function\n    Properties:\n" +
-		"      Timeout: 29\n      Environment: {Variables: {REQUEST_DEADLINE: !Ref D}}\n" +
+		"      Timeout: 28\n      Environment: {Variables: {REQUEST_DEADLINE: !Ref D}}\n" +
 		"      Events: {H: {Type: HttpApi, Properties: {TimeoutInMillis: 30000}}}\n"
 	wantNone(t, timeoutFaults(mustParse(t, good), "F"))
 	for name, c := range map[string]struct{ from, to, says string }{
-		"no timeout":          {"Timeout: 29", "Memory: 1", "no timeout"},
-		"a long deadline":     {"27s", "28500ms", "REQUEST_DEADLINE"},
+		"no timeout":          {"Timeout: 28", "Memory: 1", "no timeout"},
+		"a long timeout":      {"Timeout: 28", "Timeout: 29", "no time"},
+		"a long deadline":     {"27s", "27500ms", "REQUEST_DEADLINE"},
 		"no deadline":         {"REQUEST_DEADLINE", "DEADLINE", "REQUEST_DEADLINE"},
-		"a gateway too early": {"30000", "29000", "event H ends after 29s"},
+		"a gateway too early": {"30000", "28000", "event H ends after 28s"},
 		"a gateway too late":  {"30000", "31000", "event H ends after 31s"},
 	} {
 		t.Run(name, func(t *testing.T) {
