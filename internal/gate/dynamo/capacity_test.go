@@ -269,7 +269,7 @@ func TestCapacityInTheLine(t *testing.T) {
 			if c.shape.Call == nil {
 				c.shape.Call = callsOf(20 * time.Second)
 			}
-			var all load.Report // the gate draws lots: means are of so many calls that they have no say
+			var all load.Report // one seed is luck: means are of many calls
 			for c.shape.Seed = 1; c.shape.Seed <= c.seeds; c.shape.Seed++ {
 				r := inVirtualTime(t, bucket20(c.knobs), gateOnly, c.shape)
 				t.Logf("seed %d: %v; slowest %v", c.shape.Seed, costOf(r, load.Waited), load.Quantile(r.Waits(load.Waited), 1).Round(time.Millisecond))
@@ -286,6 +286,25 @@ func TestCapacityInTheLine(t *testing.T) {
 				t.Errorf("%.2f reads with %.1f grants ahead, %.2f are allowed", got.reads, got.ahead, most)
 			}
 		})
+	}
+}
+
+// The figures are no draw: who asks, when, how long its ways take and what it leaves to chance all come from the seed.
+func TestCapacityIsTheSameOnEveryRun(t *testing.T) {
+	t.Parallel()
+	shape := load.Shape{Tenants: 40, Instances: 5, Seed: 1, Call: callsOf(20 * time.Second)}
+	figures := func() (all []string) {
+		r := inVirtualTime(t, bucket20(func(k *gate.Knobs) { k.MaxQueued = 64 }), gateOnly, shape)
+		for _, d := range r.Calls {
+			all = append(all, fmt.Sprintf("%d: %v, %+v", d.Number, d.Answered.Sub(r.Start), d.Account.Bill()))
+		}
+		return all
+	}
+	first, again := figures(), figures()
+	for i := range first {
+		if first[i] != again[i] {
+			t.Fatalf("seed %d: once call %s, then %s", shape.Seed, first[i], again[i])
+		}
 	}
 }
 

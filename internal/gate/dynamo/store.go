@@ -12,6 +12,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"hash/fnv"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -105,7 +106,7 @@ func (s *Store) caller(ctx context.Context, r gate.Request) *caller {
 	if r.ID == "" {
 		r.ID = string(gate.FlowOf(r.Tenant)) + s.NewID()
 	}
-	return &caller{Store: s, r: r, ctx: ctx, began: s.Now(), stamped: map[gate.Millis]gate.Micros{}}
+	return &caller{Store: s, r: r, ctx: ctx, dice: diceOf(r.ID), began: s.Now(), stamped: map[gate.Millis]gate.Micros{}}
 }
 
 // sendAway gives a refusal its own time to come back. Nobody comes back for optional work.
@@ -122,11 +123,22 @@ type caller struct {
 	r       gate.Request
 	ctx     context.Context // the caller's own
 	began   time.Time
+	dice    *rand.Rand
 	stamped map[gate.Millis]gate.Micros // first stamp of every lease end that was sent
 	doubt   bool                        // something may have been applied without our knowing
 
 	watch gate.Watch // of those ahead in the line
 }
+
+// diceOf decides what a caller leaves to chance, from the random bits of its id: who hands in ids hands in chance.
+func diceOf(id string) *rand.Rand {
+	h := fnv.New64a()
+	h.Write([]byte(id))
+	return rand.New(rand.NewPCG(h.Sum64(), 0))
+}
+
+// upTo is a time below d.
+func (c *caller) upTo(d time.Duration) time.Duration { return time.Duration(c.dice.Int64N(int64(d))) }
 
 // left is what remains of the caller's patience.
 func (c *caller) left() time.Duration { return c.r.Patience - c.Now().Sub(c.began) }
@@ -156,7 +168,7 @@ func (c *caller) enter() (*gate.Lease, *gate.Refusal, error) {
 		r.Patience, r.Shy = max(0, c.left()), shy
 		admission, ticket, refusal := view.Plan(now, r)
 		if refusal != nil && refusal.Cause == gate.BulkheadFull && c.Now().Sub(c.began) < c.r.BulkheadWait {
-			if err := c.outside(ctx, gate.BulkheadLook+rand.N(2*gate.BulkheadLook)); err != nil {
+			if err := c.outside(ctx, gate.BulkheadLook+c.upTo(2*gate.BulkheadLook)); err != nil {
 				return nil, nil, c.giveUp(err)
 			}
 			if view, exact, err = c.view(ctx, gate.ViewAge); err != nil {
@@ -279,7 +291,7 @@ func (c *caller) wait() (*gate.Lease, *gate.Refusal, error) {
 			return nil, view.WaitedInVain(now, c.r.ID), nil
 		case rest > 0:
 			c.watch.Note(view, now, c.r.ID)
-			if err = sleep(ctx, min(rest+rand.N(rest/8+time.Millisecond), c.left())); err == nil {
+			if err = sleep(ctx, min(rest+c.upTo(rest/8+time.Millisecond), c.left())); err == nil {
 				view, _, err = c.view(ctx, 0)
 			}
 			continue
@@ -296,7 +308,7 @@ func (c *caller) wait() (*gate.Lease, *gate.Refusal, error) {
 				return lease, nil, nil
 			}
 			// Somebody else moved: never try again without a pause.
-			if err = sleep(ctx, gate.RetryPause/2+rand.N(gate.RetryPause)); err == nil {
+			if err = sleep(ctx, gate.RetryPause/2+c.upTo(gate.RetryPause)); err == nil {
 				view, _, err = c.view(ctx, gate.RetryPause)
 			}
 		default:
@@ -382,10 +394,11 @@ func (s *Store) quietFor() time.Duration {
 }
 
 // shyness draws how much to leave to others this time.
-func (s *Store) shyness() float64 {
+func (c *caller) shyness() float64 {
+	s := c.Store
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.manners.Shyness(gate.MicrosOf(s.Now()), rand.Float64(), rand.Float64())
+	return s.manners.Shyness(gate.MicrosOf(s.Now()), c.dice.Float64(), c.dice.Float64())
 }
 
 func (s *Store) wentWell() {
