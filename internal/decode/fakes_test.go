@@ -354,6 +354,7 @@ func (r *fakeResults) Quit(_ context.Context, led *results.Led, f results.Failur
 	}
 	if f.Rest != "" {
 		x.Rest = results.Rest{Until: results.MillisOf(time.Now().Add(results.RestTime)), Reason: f.Rest}
+		w.rest(led.Query, x.Rest)
 	}
 	if row := w.rows[results.Key(led.Query)]; x.Holds(row) {
 		w.rows[results.Key(led.Query)] = x.Apply(row)
@@ -367,19 +368,25 @@ func (r *fakeResults) Defer(_ context.Context, q vpic.Query, f results.Found, re
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	x := results.Defer{Seen: f.Seen(), Rest: results.Rest{Until: results.MillisOf(time.Now().Add(results.RestTime)), Reason: reason}}
+	w.rest(q, x.Rest)
 	if met := r.found(q).Row; x.Holds(met) {
 		w.rows[results.Key(q)] = x.Apply(met)
 	}
 	return nil
 }
 
+// rest is remembered. The world is locked.
+func (w *world) rest(q vpic.Query, r results.Rest) {
+	if w.hushed != nil {
+		w.hushed[results.Key(q)] = results.Standing{Kind: results.Stale, Until: r.Until, Reason: r.Reason}
+	}
+}
+
 func (r *fakeResults) Hush(q vpic.Query, until time.Time, reason string) {
 	w := (*world)(r)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.hushed != nil {
-		w.hushed[results.Key(q)] = results.Standing{Kind: results.Stale, Until: results.MillisOf(until), Reason: reason}
-	}
+	w.rest(q, results.Rest{Until: results.MillisOf(until), Reason: reason})
 }
 
 // keep stores an answer of that age.
