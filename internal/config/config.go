@@ -126,7 +126,7 @@ func Variables() []Variable {
 		{Name: maxWaitBatch, Default: "15s", Description: "longest wait of a batch for its place"},
 		{Name: bulkheadInteractive, Default: "8", Description: "single decodes of one API key, waiting or live"},
 		{Name: bulkheadBatch, Default: "2", Description: "batches of one caller, waiting or live"},
-		{Name: bulkheadAnon, Default: "16", Description: "single decodes of all callers without a key together, waiting or live"},
+		{Name: bulkheadAnon, Default: "16", Description: "single decodes of all callers without a key together, waiting or live; one client address holds at most 4 of them"},
 		{Name: bulkheadWait, Default: "2s", Description: "longest wait for one of one's own places"},
 		{Name: keySlots, Description: "upstream calls one key may have live at once; unset: one less than MAX_IN_FLIGHT"},
 		{Name: batchSlots, Description: "upstream calls all batches may have live at once; unset: half of MAX_IN_FLIGHT"},

@@ -450,7 +450,8 @@ func (s *Service) latest(deadline time.Time) time.Time {
 
 // asks is a claim as the gate takes it.
 func (s *Service) asks(c claim, latest time.Time) gate.Request {
-	r := gate.Request{Key: c.key(), Ceiling: c.caller.Plan.Ceiling(c.route), Cost: c.cost, Tenant: c.caller.ID, Weight: c.caller.Plan.Weight, Optional: c.optional}
+	r := gate.Request{Key: c.key(), Ceiling: c.caller.Plan.Ceiling(c.route), Cost: c.cost, Tenant: c.caller.ID, Own: c.caller.Own(),
+		Weight: c.caller.Plan.Weight, Optional: c.optional}
 	if room := max(0, latest.Sub(s.Now())-gateAttempts); !c.optional {
 		r.Patience, r.BulkheadWait = min(c.wait, room), min(s.BulkheadWait, room)
 	}

@@ -424,6 +424,7 @@ func TestEveryDenialOfTheGateHasItsCode(t *testing.T) {
 		"old tables":              {gate.Refusal{Cause: gate.Held, Hold: gate.HoldStarting}, RateLimited, ScopeUpstream, 429, " starting"},
 		"the operator's pause":    {gate.Refusal{Cause: gate.Held, Hold: gate.HoldOperator}, RateLimited, ScopeUpstream, 429, " paused"},
 		"own places":              {gate.Refusal{Cause: gate.BulkheadFull}, BulkheadTimeout, "", 429, ""},
+		"the address's own":       {gate.Refusal{Cause: gate.OwnFull}, BulkheadTimeout, "", 429, ""},
 		"the line":                {gate.Refusal{Cause: gate.QueueFull}, QueueFull, "", 429, " queue-full"},
 		"the rate":                {gate.Refusal{Cause: gate.NoToken}, RateLimited, ScopeUpstream, 429, " budget"},
 		"the slots":               {gate.Refusal{Cause: gate.NoSlot}, WaitTimeout, "", 429, " no-slot"},

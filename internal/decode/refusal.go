@@ -132,6 +132,7 @@ const (
 	sayWaitTimeout  = "vingate is busy: no free place at NHTSA came in time."
 	sayFollowing    = "vingate is busy: somebody else asks for the same VIN, and the answer did not come in the time that was left for this request."
 	sayBulkhead     = "You are busy: your own earlier lookups are still running."
+	sayBulkheadOwn  = "You are busy: earlier lookups from your address are still running."
 	sayBulkheadAnon = "Lookups without an API key share a few places, and all of them are taken by earlier ones."
 	sayTenant       = "These are too many decodes from you in a short time."
 	sayBudget       = "Decodes are limited here to protect the quota that NHTSA gives everybody."

@@ -33,7 +33,7 @@ func every(t *testing.T) []*Refusal {
 			list = append(list, fromUpstream(&vpic.Error{Kind: k, Blocked: b}), fromUpstream(&vpic.Error{Kind: k, Started: b}))
 		}
 	}
-	for _, c := range []gate.Cause{gate.Held, gate.BulkheadFull, gate.QueueFull, gate.NoToken, gate.NoSlot, "a cause to come"} {
+	for _, c := range []gate.Cause{gate.Held, gate.BulkheadFull, gate.OwnFull, gate.QueueFull, gate.NoToken, gate.NoSlot, "a cause to come"} {
 		for _, h := range []gate.HoldReason{"", gate.HoldThrottled, gate.HoldFailing, gate.HoldStarting, gate.HoldOperator} {
 			for _, caller := range []tenant.Caller{somebody, alice} {
 				list = append(list, fromGate(&gate.Refusal{Cause: c, Hold: h}, caller.Key(gate.Interactive)))

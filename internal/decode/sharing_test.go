@@ -328,7 +328,7 @@ func TestAnUnknownVerdictIsNobodyElses(t *testing.T) {
 	}
 	for cause, want := range map[gate.Cause]verdict{
 		gate.Held: onEveryone, gate.QueueFull: onEveryone, gate.NoToken: onEveryone, gate.NoSlot: onEveryone,
-		gate.BulkheadFull: onKey, gate.NoKeySlot: onKey, gate.FlowFull: onTenant, "a cause to come": onRequest, "": onRequest,
+		gate.BulkheadFull: onKey, gate.NoKeySlot: onKey, gate.FlowFull: onTenant, gate.OwnFull: onTenant, "a cause to come": onRequest, "": onRequest,
 	} {
 		if got := about(&gate.Refusal{Cause: cause}); got != want {
 			t.Errorf("%q is on %v, want %v", cause, got, want)

@@ -256,7 +256,16 @@ func TestThePlanGoesAlongToTheGate(t *testing.T) {
 		if _, err := s.Decode(t.Context(), Request{VIN: accord, Caller: caller}); err != nil {
 			t.Fatal(err)
 		}
-		if asked.Ceiling != 4 || asked.Weight != 3 || asked.Tenant != alice.ID || asked.Key != (gate.Key{Route: gate.Interactive, Tenant: alice.ID}) {
+		if asked.Ceiling != 4 || asked.Weight != 3 || asked.Own != 0 || asked.Tenant != alice.ID || asked.Key != (gate.Key{Route: gate.Interactive, Tenant: alice.ID}) {
+			t.Errorf("%+v", asked)
+		}
+		// Who shares a bulkhead with others brings along how much of it may be his.
+		other, s := newWorld(t)
+		other.acquire = w.acquire
+		if _, err := s.Decode(t.Context(), Request{VIN: accord, Caller: somebody}); err != nil {
+			t.Fatal(err)
+		}
+		if asked.Own != 4 || asked.Tenant != somebody.ID || asked.Key != (gate.Key{Route: gate.Interactive, Tenant: gate.Anonymous}) {
 			t.Errorf("%+v", asked)
 		}
 	})

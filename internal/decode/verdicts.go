@@ -111,6 +111,8 @@ func fromGate(d *gate.Refusal, key gate.Key) *Refusal {
 			return budget(sayStarting)
 		}
 		return budget(sayOperator)
+	case gate.OwnFull:
+		return refuse(BulkheadTimeout, sayBulkheadOwn, d.RetryAfter)
 	case gate.BulkheadFull:
 		if key.Tenant == gate.Anonymous {
 			return refuse(BulkheadTimeout, sayBulkheadAnon, d.RetryAfter)
@@ -131,7 +133,7 @@ func about(d *gate.Refusal) verdict {
 		return onEveryone
 	case gate.BulkheadFull, gate.NoKeySlot:
 		return onKey
-	case gate.FlowFull:
+	case gate.FlowFull, gate.OwnFull:
 		return onTenant
 	}
 	return onRequest

@@ -62,6 +62,7 @@ var goldens = []struct {
 	{"rate-limited-operator", denied(gate.Refusal{Cause: gate.Held, Hold: gate.HoldOperator, RetryAfter: 10 * time.Minute}), httpRequest{path: "/v1/vins/" + accord}, decode.RateLimited},
 	{"rate-limited-starting", denied(gate.Refusal{Cause: gate.Held, Hold: gate.HoldStarting, RetryAfter: 15 * time.Second}), httpRequest{path: "/v1/vins/" + accord}, decode.RateLimited},
 	{"bulkhead-timeout", denied(gate.Refusal{Cause: gate.BulkheadFull, RetryAfter: time.Second}), httpRequest{path: "/v1/vins/" + accord}, decode.BulkheadTimeout},
+	{"bulkhead-timeout-address", denied(gate.Refusal{Cause: gate.OwnFull, RetryAfter: time.Second}), httpRequest{path: "/v1/vins/" + accord}, decode.BulkheadTimeout},
 	{"decode-queue-full", denied(gate.Refusal{Cause: gate.QueueFull, RetryAfter: 12 * time.Second}), httpRequest{path: "/v1/vins/" + accord}, decode.QueueFull},
 	{"decode-wait-timeout", denied(gate.Refusal{Cause: gate.NoSlot, RetryAfter: 3 * time.Second}), httpRequest{path: "/v1/vins/" + accord}, decode.WaitTimeout},
 	{"upstream-throttled-hold", denied(gate.Refusal{Cause: gate.Held, Hold: gate.HoldThrottled, RetryAfter: 44 * time.Second}), httpRequest{path: "/v1/vins/" + accord}, decode.UpstreamThrottled},

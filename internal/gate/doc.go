@@ -28,8 +28,8 @@
 //
 //   - Slots. Live leases never outnumber Limit at an admission.
 //   - Rate. Calls started within any w number at most Burst + w/T; see below.
-//   - Bulkheads. A key holds at most its ceiling of places, and at most one slot less than Limit where Limit allows; all
-//     batch keys together at most BatchSlots, which is always one less than Limit where Limit allows.
+//   - Bulkheads. A key holds at most its ceiling of places, of a shared key a flow at most what its requests name; a key at most one slot
+//     less than Limit where Limit allows; all batch keys together at most BatchSlots, which is always one less than Limit where Limit allows.
 //   - Fair. Over any n grants a flow that waits throughout gets its weight's share, within one grant.
 //   - Bounded. The line has at most MaxQueued tickets, of one flow at most a quarter (or eight); every ticket has a deadline.
 //   - No leak. Past its end + SkewBound a lease, past its deadline + SkewBound a ticket, may be removed by anybody.

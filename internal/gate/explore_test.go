@@ -73,49 +73,56 @@ type scene struct {
 	begin    func(*State)  // how the state differs from a new gate's; nil: not at all
 	patience time.Duration // how long they wait in the line
 	weights  [3]int
+	own      int // places each flow may hold; 0: no bound
 }
 
 func scenes() []scene {
 	return []scene{
-		{"one slot, one key twice", func(k *Knobs) { k.MaxInFlight = 1 }, [3]Key{alice, alice, bob}, leaseTimePasses, nil, 0, [3]int{}},
+		{"one slot, one key twice", func(k *Knobs) { k.MaxInFlight = 1 }, [3]Key{alice, alice, bob}, leaseTimePasses, nil, 0, [3]int{}, 0},
 		{"one slot, one token", func(k *Knobs) {
 			k.MaxInFlight, k.Burst, k.RatePerSecond = 3, 2, 1
 			k.SkewBound = 100 * time.Millisecond
-		}, [3]Key{alice, bob, anon}, 0, nil, 0, [3]int{}},
-		{"one slot, slow bucket", func(k *Knobs) { k.MaxInFlight, k.RatePerSecond = 1, 0.05 }, [3]Key{alice, bob, anon}, leaseTimePasses, nil, 0, [3]int{}},
-		{"two slots, one key", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, alice, alice}, leaseTimePasses, nil, 0, [3]int{}},
-		{"limit and knobs change", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, bob, anon}, lowerLimit | newKnobs, nil, 0, [3]int{}},
-		{"batch beside interactive", func(k *Knobs) { k.MaxInFlight = 3; k.BatchSlots = 1 }, [3]Key{lot, {Batch, "bob"}, alice}, leaseTimePasses, nil, 0, [3]int{}},
-		{"the limit turns", func(k *Knobs) {}, [3]Key{alice, bob, anon}, lowerLimit, nil, 0, [3]int{}},
-		{"the limit grows", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, bob, anon}, holdGate, func(s *State) { s.Limit = 1 }, 0, [3]int{}},
-		{"NHTSA fails", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, bob, alice}, leaseTimePasses, func(s *State) { s.Failures = failuresToHold - 1 }, 0, [3]int{}},
-		{"a line for one slot", func(k *Knobs) { k.MaxInFlight = 1 }, [3]Key{alice, bob, alice}, 0, nil, time.Second, [3]int{}},
-		{"a line of one key", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{anon, anon, anon}, 0, nil, time.Second, [3]int{}},
-		{"a line that outlives its owners", func(k *Knobs) { k.MaxInFlight = 1 }, [3]Key{alice, bob, alice}, leaseTimePasses, nil, time.Second, [3]int{}},
-		{"a line with batches", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{lot, {Batch, "bob"}, alice}, lowerLimit, nil, time.Second, [3]int{}},
-		{"a line of one place", func(k *Knobs) { k.MaxInFlight, k.MaxQueued = 1, 1 }, [3]Key{alice, bob, anon}, newKnobs | holdGate, nil, time.Second, [3]int{}},
-		{"a small bulkhead", func(k *Knobs) { k.MaxInFlight, k.BulkheadAnon = 1, 2 }, [3]Key{anon, anon, anon}, 0, nil, time.Second, [3]int{}},
-		{"an expired ticket", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, bob, anon}, 0, expired(holding(nil, "live", alice, 15*time.Second), "dead"), time.Second, [3]int{}},
-		{"an expired ticket of one who comes again", func(k *Knobs) { k.MaxInFlight = 1 }, [3]Key{alice, bob, anon}, 0, expired(holding(nil, "live", Key{Interactive, "other"}, 15*time.Second), "bob"), time.Second, [3]int{}},
+		}, [3]Key{alice, bob, anon}, 0, nil, 0, [3]int{}, 0},
+		{"one slot, slow bucket", func(k *Knobs) { k.MaxInFlight, k.RatePerSecond = 1, 0.05 }, [3]Key{alice, bob, anon}, leaseTimePasses, nil, 0, [3]int{}, 0},
+		{"two slots, one key", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, alice, alice}, leaseTimePasses, nil, 0, [3]int{}, 0},
+		{"limit and knobs change", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, bob, anon}, lowerLimit | newKnobs, nil, 0, [3]int{}, 0},
+		{"batch beside interactive", func(k *Knobs) { k.MaxInFlight = 3; k.BatchSlots = 1 }, [3]Key{lot, {Batch, "bob"}, alice}, leaseTimePasses, nil, 0, [3]int{}, 0},
+		{"the limit turns", func(k *Knobs) {}, [3]Key{alice, bob, anon}, lowerLimit, nil, 0, [3]int{}, 0},
+		{"the limit grows", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, bob, anon}, holdGate, func(s *State) { s.Limit = 1 }, 0, [3]int{}, 0},
+		{"NHTSA fails", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, bob, alice}, leaseTimePasses, func(s *State) { s.Failures = failuresToHold - 1 }, 0, [3]int{}, 0},
+		{"a line for one slot", func(k *Knobs) { k.MaxInFlight = 1 }, [3]Key{alice, bob, alice}, 0, nil, time.Second, [3]int{}, 0},
+		{"a line of one key", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{anon, anon, anon}, 0, nil, time.Second, [3]int{}, 0},
+		{"a line that outlives its owners", func(k *Knobs) { k.MaxInFlight = 1 }, [3]Key{alice, bob, alice}, leaseTimePasses, nil, time.Second, [3]int{}, 0},
+		{"a line with batches", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{lot, {Batch, "bob"}, alice}, lowerLimit, nil, time.Second, [3]int{}, 0},
+		{"a line of one place", func(k *Knobs) { k.MaxInFlight, k.MaxQueued = 1, 1 }, [3]Key{alice, bob, anon}, newKnobs | holdGate, nil, time.Second, [3]int{}, 0},
+		{"a small bulkhead", func(k *Knobs) { k.MaxInFlight, k.BulkheadAnon = 1, 2 }, [3]Key{anon, anon, anon}, 0, nil, time.Second, [3]int{}, 0},
+		{"an expired ticket", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, bob, anon}, 0, expired(holding(nil, "live", alice, 15*time.Second), "dead"), time.Second, [3]int{}, 0},
+		{"an expired ticket of one who comes again", func(k *Knobs) { k.MaxInFlight = 1 }, [3]Key{alice, bob, anon}, 0, expired(holding(nil, "live", Key{Interactive, "other"}, 15*time.Second), "bob"), time.Second, [3]int{}, 0},
 		{"a ticket that expires meanwhile", batchSlot(4), [3]Key{alice, bob, bob}, leaseTimePasses, func(s *State) {
 			blockedBatch(nil)(s)
 			*s = queued(*s, "bob  gone", bob)
-		}, time.Minute, [3]int{}},
-		{"a heavy newcomer and one slot", batchSlot(3), [3]Key{alice, bob, anon}, 0, holding(blockedBatch(nil), "live", Key{Interactive, "other"}, 15*time.Second), time.Second, [3]int{1, 10, 10}},
-		{"a heavy newcomer and one token", func(k *Knobs) { batchSlot(4)(k); k.Burst, k.RatePerSecond, k.SkewBound = 2, 1, 100*time.Millisecond }, [3]Key{alice, bob, anon}, 0, blockedBatch(nil), time.Second, [3]int{1, 10, 10}},
+		}, time.Minute, [3]int{}, 0},
+		{"a heavy newcomer and one slot", batchSlot(3), [3]Key{alice, bob, anon}, 0, holding(blockedBatch(nil), "live", Key{Interactive, "other"}, 15*time.Second), time.Second, [3]int{1, 10, 10}, 0},
+		{"a heavy newcomer and one token", func(k *Knobs) { batchSlot(4)(k); k.Burst, k.RatePerSecond, k.SkewBound = 2, 1, 100*time.Millisecond }, [3]Key{alice, bob, anon}, 0, blockedBatch(nil), time.Second, [3]int{1, 10, 10}, 0},
 		{"a heavy newcomer and a dead lease", func(k *Knobs) { batchSlot(3)(k); k.RatePerSecond = 0.05 }, [3]Key{alice, bob, anon}, 0, func(s *State) {
 			holding(holding(blockedBatch(nil), "live", Key{Interactive, "other"}, 15*time.Second), "gone", Key{Interactive, "third"}, -time.Minute)(s)
 			s.TAT = noon
-		}, time.Second, [3]int{1, 10, 10}},
-		{"a dead lease of one's own", batchSlot(4), [3]Key{anon, anon, anon}, 0, holding(blockedBatch(nil), "gone", anon, -time.Minute), time.Second, [3]int{}},
+		}, time.Second, [3]int{1, 10, 10}, 0},
+		{"a dead lease of one's own", batchSlot(4), [3]Key{anon, anon, anon}, 0, holding(blockedBatch(nil), "gone", anon, -time.Minute), time.Second, [3]int{}, 0},
 		{"a heavy batch", func(k *Knobs) { batchSlot(5)(k); k.KeySlots = 2 }, [3]Key{lot, {Batch, "bob"}, alice}, 0, func(s *State) {
 			full := Key{Interactive, "full"} // holds its share, so that its ticket closes the fast path and waits
 			holding(holding(nil, "live", full, 15*time.Second), "live too", full, 15*time.Second)(s)
 			*s = queued(*s, "full ticket", full)
-		}, time.Second, [3]int{1, 10, 1}},
-		{"two slots out of turn", batchSlot(3), [3]Key{alice, bob, anon}, 0, blockedBatch(nil), time.Second, [3]int{10, 1, 1}},
-		{"an operator's pause", func(k *Knobs) { k.MaxInFlight, k.MaxQueued = 1, 1 }, [3]Key{alice, bob, anon}, pauseGate, nil, time.Second, [3]int{}},
-		{"a hold and a waiter", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, bob, alice}, holdGate | ticketJoins, nil, 0, [3]int{}},
+		}, time.Second, [3]int{1, 10, 1}, 0},
+		{"two slots out of turn", batchSlot(3), [3]Key{alice, bob, anon}, 0, blockedBatch(nil), time.Second, [3]int{10, 1, 1}, 0},
+		{"places of one's own", func(k *Knobs) { k.MaxInFlight = 3 }, [3]Key{alice, alice, bob}, 0, holding(nil, "live", Key{Interactive, "other"}, 15*time.Second), time.Second, [3]int{}, 1},
+		{"a line of one's own", func(k *Knobs) { k.MaxInFlight = 1 }, [3]Key{alice, alice, bob}, 0, func(s *State) {
+			holding(nil, "live", Key{Interactive, "other"}, 15*time.Second)(s)
+			*s = queued(*s, "aliceold", alice)
+			s.Owned["alice"] = []string{"aliceold"}
+		}, 5 * time.Second, [3]int{}, 2},
+		{"an operator's pause", func(k *Knobs) { k.MaxInFlight, k.MaxQueued = 1, 1 }, [3]Key{alice, bob, anon}, pauseGate, nil, time.Second, [3]int{}, 0},
+		{"a hold and a waiter", func(k *Knobs) { k.MaxInFlight = 2 }, [3]Key{alice, bob, alice}, holdGate | ticketJoins, nil, 0, [3]int{}, 0},
 	}
 }
 
@@ -210,7 +217,7 @@ func (x *explorer) breaks(format string, args ...any) {
 }
 
 func (x *explorer) request(i int) Request {
-	return Request{ID: x.ids[i], Key: x.scene.keys[i]}
+	return Request{ID: x.ids[i], Key: x.scene.keys[i], Own: x.scene.own}
 }
 
 // land lets the way in of caller i meet the state and checks what it may never do.
@@ -240,6 +247,8 @@ func (x *explorer) land(s situation, i int) situation {
 			x.breaks("%d tickets in a line of %d", len(s.state.Tickets), k.MaxQueued)
 		case s.state.live(s.state.Places[place], now) > k.ceiling(x.scene.keys[i]):
 			x.breaks("a full bulkhead took one more")
+		case x.scene.own > 0 && s.state.live(s.state.Owned[flowOf(id)], now) > x.scene.own:
+			x.breaks("one of many took more places than its own")
 		}
 		return s
 	case Admit:
@@ -292,6 +301,8 @@ func (x *explorer) land(s situation, i int) situation {
 		x.breaks("batch holds too many slots")
 	case before.Leases[id] != 0:
 		x.breaks("one id was admitted twice")
+	case x.scene.own > 0 && s.state.live(s.state.Owned[flowOf(id)], now) > x.scene.own:
+		x.breaks("one of many holds more places than its own")
 	}
 	return s
 }
@@ -496,7 +507,7 @@ func (x *explorer) finish(s situation) {
 		x.breaks("nobody is admitted at the end: %+v", refusal)
 		return
 	}
-	if end := w.Apply(s.state); len(end.Leases) != 1 || len(end.Places) != 1 || len(end.Batch) > 0 {
+	if end := w.Apply(s.state); len(end.Leases) != 1 || len(end.Places) != 1 || len(end.Batch) > 0 || len(end.Owned) > 0 {
 		x.breaks("left over: %+v", end)
 	}
 }
@@ -548,6 +559,9 @@ func (x *explorer) key(s situation) uint64 {
 		ids(s.state.Places[place])
 	}
 	ids(s.state.Batch)
+	for _, id := range x.ids {
+		ids(s.state.Owned[flowOf(id)])
+	}
 	x.buf = b
 	return maphash.Bytes(x.seed, b)
 }
@@ -636,6 +650,7 @@ func TestEveryClauseOfEveryConditionIsNeeded(t *testing.T) {
 	shownBy := map[string]string{
 		"admit version": "limit and knobs change", "admit limit": "limit and knobs change",
 		"admit no waiters": "a hold and a waiter", "admit no hold": "a hold and a waiter", "admit no pause": "an operator's pause", "admit id": "batch beside interactive",
+		"admit own": "places of one's own", "enqueue own": "a line of one's own",
 		"admit batch": "batch beside interactive", "admit slots": "one slot, one key twice", "admit tat": "one slot, one token",
 		"admit dead": "one slot, slow bucket", "admit place": "two slots, one key", "admit drops": "an expired ticket",
 		"enqueue version": "a line of one place", "enqueue no hold": "a line of one place", "enqueue no pause": "an operator's pause", "enqueue id": "a line for one slot",

@@ -23,6 +23,7 @@ type Request struct {
 	Ceiling int // places of the key, queued or live; 0 takes the knobs' value for the key
 	Cost    int // tokens; 0 means 1
 
+	Own          int           // places of the key that the tenant may hold, queued or live, where others share the key; 0: no bound but the key's
 	Tenant       string        // for whom the line is fair: a tenant, an address; "" is the key's tenant
 	Weight       int           // 1-10; 0 means 1
 	Patience     time.Duration // longest wait in the line; 0 takes a place that is free now, or none
@@ -53,6 +54,7 @@ type Cause string
 const (
 	Held         Cause = "held"          // NHTSA asked for a pause, or fails
 	BulkheadFull Cause = "bulkhead-full" // the key's own places
+	OwnFull      Cause = "own-full"      // those of them that one tenant may hold
 	QueueFull    Cause = "queue-full"
 	FlowFull     Cause = "flow-full"   // the share of the line that one flow may hold
 	NoToken      Cause = "no-token"    // shared rate
@@ -77,6 +79,11 @@ type Refusal struct {
 	RetryAfter time.Duration // whole seconds, at least 1 s
 	Waited     time.Duration
 	Estimated  bool // decided from a view that may be old, rather than exact
+}
+
+// AtTheDoor tells a refusal for places of the caller's own, which it may wait for outside the line. A nil one is none.
+func (r *Refusal) AtTheDoor() bool {
+	return r != nil && (r.Cause == BulkheadFull || r.Cause == OwnFull)
 }
 
 // OutcomeKind says how the call under a lease ended.

@@ -278,7 +278,7 @@ func TestZaeLimiterEb345b3_NoPairOfWritesOverAdmits(t *testing.T) {
 			t.Skip()
 		}
 		r := arbitraryRequest(t)
-		r.ID = "the other"
+		r.ID += " other"
 		b, refusal := plan(s, now+Micros(rapid.Int64Range(-250_000, 250_000).Draw(t, "skew")), r)
 		if refusal != nil {
 			t.Skip()
@@ -288,7 +288,73 @@ func TestZaeLimiterEb345b3_NoPairOfWritesOverAdmits(t *testing.T) {
 			next = b.Apply(next)
 		}
 		checkInvariants(t, next, max(len(s.Leases), s.Limit))
+		if most := max(a.OwnCap, r.Own, len(s.Owned["lease"])); a.OwnCap > 0 && r.Own > 0 && len(next.Owned["lease"]) > most {
+			t.Fatalf("one holds %d of its %d", len(next.Owned["lease"]), most)
+		}
 	})
+}
+
+// Where many share a key, one of them holds only so many of its places, queued or live, whatever else of the key is free.
+func TestOneOfManyHoldsOnlyItsOwnOfASharedBulkhead(t *testing.T) {
+	k := testKnobs()
+	k.MaxInFlight, k.KeySlots, k.BulkheadAnon = 6, 2, 6
+	request := func(address string, n int, patience time.Duration) Request {
+		return Request{ID: fmt.Sprintf("%-5.5s%04d", address, n), Key: anon, Own: 3, Patience: patience}
+	}
+	s, calls := fresh(k), 0
+	enter := func(address string, patience time.Duration) *Refusal {
+		t.Helper()
+		calls++
+		a, e, refusal := s.Plan(noon, request(address, calls, patience))
+		switch {
+		case a != nil && a.Holds(s):
+			s = a.Apply(s)
+		case e != nil && e.Holds(s):
+			s = e.Apply(s)
+		case refusal == nil:
+			t.Fatal("a plan does not hold where it was made")
+		}
+		checkInvariants(t, s, s.Limit)
+		return refusal
+	}
+	for n := range 3 { // two live, the third waits
+		if r := enter("homeA", time.Minute); r != nil {
+			t.Fatalf("place %d: %+v", n+1, r)
+		}
+	}
+	if len(s.Leases) != 2 || len(s.Tickets) != 1 {
+		t.Fatalf("%d live, %d wait", len(s.Leases), len(s.Tickets))
+	}
+	if r := enter("homeA", time.Minute); r == nil || r.Cause != OwnFull || r.RetryAfter < time.Second || !r.AtTheDoor() {
+		t.Errorf("the fourth: %+v", r)
+	}
+	for n := range 3 {
+		if r := enter("homeB", time.Minute); r != nil {
+			t.Errorf("another address, place %d: %+v", n+1, r)
+		}
+	}
+	if r := enter("homeC", time.Minute); r == nil || r.Cause != BulkheadFull {
+		t.Errorf("with all places of the key taken: %+v", r)
+	}
+	if w, refusal := plan(s, noon, Request{ID: "homeA0099", Key: lot, Own: 3}); refusal == nil || refusal.Cause != OwnFull {
+		t.Errorf("by another route: %+v %+v", w, refusal)
+	}
+	// A ticket that is given up, a lease that is given back and one that is dead make room.
+	cancel, _ := s.PlanCancel("homeA0003", anon)
+	s = cancel.Apply(s)
+	free := s.PlanRelease(noon, &Lease{ID: "homeA0001", Key: anon}, Outcome{Kind: Succeeded})
+	s = free.Apply(s)
+	if got := s.Owned["homeA"]; !slices.Equal(got, []string{"homeA0002"}) {
+		t.Errorf("homeA holds %v", got)
+	}
+	w, refusal := plan(s, after(2*time.Minute), request("homeA", 50, 0))
+	if refusal != nil || !w.Holds(s) {
+		t.Fatalf("after two minutes: %+v", refusal)
+	}
+	s = w.Apply(s)
+	if len(s.Owned) != 1 || !slices.Equal(s.Owned["homeA"], []string{"homeA0050"}) {
+		t.Errorf("left of the dead: %v", s.Owned)
+	}
 }
 
 // checkInvariants is what no sequence of writes may break. Slots: a state that held too many already may keep them.
@@ -318,6 +384,18 @@ func checkInvariants(t interface{ Fatalf(string, ...any) }, s State, slots int) 
 	if len(waiting) != len(s.Flows) {
 		t.Fatalf("%d flows wait, %d are remembered", len(waiting), len(s.Flows))
 	}
+	for f, ids := range s.Owned {
+		if len(ids) == 0 || !slices.IsSorted(ids) {
+			t.Fatalf("the own places of %s are %v", f, ids)
+		}
+		for _, id := range ids {
+			_, leased := s.Leases[id]
+			_, queued := s.Tickets[id]
+			if flowOf(id) != f || leased == queued {
+				t.Fatalf("%s is said to hold %s", f, id)
+			}
+		}
+	}
 	for _, id := range s.Batch {
 		if _, there := s.Leases[id]; !there {
 			t.Fatalf("batch slot of %s without a lease", id)
@@ -340,12 +418,15 @@ func arbitraryState(t *rapid.T) (State, Micros) {
 		if key.Route == Batch {
 			s.Batch = insert(s.Batch, id)
 		}
+		if rapid.Bool().Draw(t, "owned") {
+			s.Owned[flowOf(id)] = insert(s.Owned[flowOf(id)], id)
+		}
 	}
 	return s, noon
 }
 
 func arbitraryRequest(t *rapid.T) Request {
-	return Request{ID: "new", Key: rapid.SampledFrom([]Key{anon, alice, bob, lot, {Batch, "bob"}}).Draw(t, "asks"),
+	return Request{ID: rapid.SampledFrom([]string{"new", "leasenew"}).Draw(t, "id"), Own: rapid.SampledFrom([]int{0, 1, 2, 4}).Draw(t, "own"), Key: rapid.SampledFrom([]Key{anon, alice, bob, lot, {Batch, "bob"}}).Draw(t, "asks"),
 		Cost: rapid.IntRange(0, 3).Draw(t, "cost")}
 }
 

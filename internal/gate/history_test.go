@@ -135,9 +135,17 @@ func (h *history) land(w Write) bool {
 	case Free:
 		h.freed++
 	}
+	for f, ids := range h.state.Owned {
+		if len(ids) > ownPlaces {
+			h.problem("%s holds %d places of its %d", f, len(ids), ownPlaces)
+		}
+	}
 	checkInvariants(failer(h.problem), h.state, math.MaxInt)
 	return true
 }
+
+// ownPlaces is how many places of the anonymous callers' one of two addresses may hold.
+const ownPlaces = 3
 
 func (h *history) view() State {
 	if h.IntN(2) == 0 {
@@ -165,6 +173,9 @@ func (h *history) call(n int) {
 	tenant := h.IntN(5)
 	c.r = Request{ID: fmt.Sprintf("flow%d-%d", tenant, n), Key: []Key{anon, anon, alice, bob, lot}[tenant], Weight: 1 + h.IntN(2),
 		Patience: []time.Duration{0, 500 * time.Millisecond, 3 * time.Second, 15 * time.Second}[h.IntN(4)]}
+	if tenant < 2 {
+		c.r.Own = ownPlaces
+	}
 	c.until = c.clock() + Micros(c.r.Patience.Microseconds())
 	switch a, e, _ := h.view().Plan(c.clock(), c.r); {
 	case a != nil:
@@ -303,7 +314,7 @@ func play(seed uint64, world, told Knobs, calls int) *history {
 		h.problem("nobody is admitted at the end: %+v", refusal)
 		return h
 	}
-	if len(h.state.Leases) != 1 || len(h.state.Places) != 1 || len(h.state.Batch) != 0 {
+	if len(h.state.Leases) != 1 || len(h.state.Places) != 1 || len(h.state.Batch) != 0 || len(h.state.Owned) != 0 {
 		h.problem("left over: %+v", h.state)
 	}
 	if h.admitted != h.freed+h.expired+1 {

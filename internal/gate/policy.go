@@ -15,8 +15,10 @@ const (
 	// PatientQuiet is how much of an instance's quiet a caller waits for; beyond that it is refused from the view.
 	PatientQuiet = 100 * time.Millisecond
 
-	// BulkheadLook lies between two looks for a place of one's own, at least; three times that at most.
+	// BulkheadLook lies between two looks for a place of one's own, at least; three times that at most. Each write in vain at the door
+	// doubles it, up to RarestLook.
 	BulkheadLook = 100 * time.Millisecond
+	RarestLook   = 800 * time.Millisecond
 
 	PromiseAge = 100 * time.Millisecond // a view of the promise is used for this long
 )

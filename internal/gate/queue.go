@@ -22,7 +22,10 @@ func FlowOf(tenant string) Flow {
 	return Flow(base64.RawURLEncoding.EncodeToString(sum[:6])[:flowLength])
 }
 
-func flowOf(id string) Flow { return Flow(id[:min(flowLength, len(id))]) }
+// FlowOfID is the flow that an id begins with.
+func FlowOfID(id string) Flow { return Flow(id[:min(flowLength, len(id))]) }
+
+func flowOf(id string) Flow { return FlowOfID(id) }
 
 // Ticket is a place in the line.
 type Ticket struct {
@@ -59,6 +62,7 @@ type DeadTicket struct {
 	ID     string
 	Ticket Ticket
 	Place  Place
+	Owned  bool // it counts against a bound of its flow's own
 }
 
 // TurnChange is what a write does to one flow's turn.
@@ -130,6 +134,9 @@ func (d Drops) apply(s *State) {
 	for _, t := range d.Tickets {
 		delete(s.Tickets, t.ID)
 		s.leave(t.ID, t.Place)
+		if t.Owned {
+			s.disown(t.ID)
+		}
 	}
 	for _, c := range d.Turns {
 		c.apply(s)
@@ -141,6 +148,17 @@ func (d Drops) at(p Place) []string {
 	var ids []string
 	for _, t := range d.Tickets {
 		if t.Place == p {
+			ids = append(ids, t.ID)
+		}
+	}
+	return ids
+}
+
+// IDs of the dropped tickets that count against a flow's own bound.
+func (d Drops) of(f Flow) []string {
+	var ids []string
+	for _, t := range d.Tickets {
+		if t.Owned && flowOf(t.ID) == f {
 			ids = append(ids, t.ID)
 		}
 	}
@@ -164,7 +182,7 @@ func (s State) drops(now Millis, own string) (d Drops, ofOwnFlow int) {
 	slices.Sort(ids)
 	gone := map[Flow]int{}
 	for _, id := range ids[:min(len(ids), maxDrops)] {
-		d.Tickets = append(d.Tickets, DeadTicket{id, s.Tickets[id], s.placeOf(id)})
+		d.Tickets = append(d.Tickets, DeadTicket{id, s.Tickets[id], s.placeOf(id), s.owns(id)})
 		gone[flowOf(id)]++
 	}
 	for _, id := range ids[:min(len(ids), maxDrops)] {
@@ -200,6 +218,19 @@ func (s *State) leave(id string, place Place) {
 		s.Places[place] = ids
 	} else {
 		delete(s.Places, place)
+	}
+}
+
+// owns says whether an id counts against its flow's own bound.
+func (s State) owns(id string) bool { return slices.Contains(s.Owned[flowOf(id)], id) }
+
+// disown takes an id out of its flow's own set, in a state of its own.
+func (s *State) disown(id string) {
+	f := flowOf(id)
+	if ids := remove(s.Owned[f], id); len(ids) > 0 {
+		s.Owned[f] = ids
+	} else {
+		delete(s.Owned, f)
 	}
 }
 
@@ -347,9 +378,11 @@ type Enqueue struct {
 	Ticket   Ticket
 	QueueCap int // tickets there may be before it, those that are dropped not counted
 	PlaceCap int
+	OwnCap   int // of the flow's own; 0: the request names none
 	Turn     TurnChange
 	Drops    Drops
 	Seen     []string // the caller's place, where dropped tickets stand in it too
+	SeenOwn  []string // likewise its flow's own set
 }
 
 // Checks is the condition.
@@ -363,6 +396,7 @@ func (w Enqueue) Checks(s State) []Check {
 		{"id", !leased && !queued},
 		{"queue", len(s.Tickets) < w.QueueCap+len(w.Drops.Tickets)},
 		{"place", mayJoin(s.Places[w.Place], w.Seen, w.PlaceCap)},
+		{"own", w.OwnCap == 0 || mayJoin(s.Owned[flowOf(w.ID)], w.SeenOwn, w.OwnCap)},
 		{"turn", w.Turn.holds(s)},
 		{"drops", w.Drops.holds(s)},
 	}
@@ -378,6 +412,10 @@ func (w Enqueue) Apply(s State) State {
 	w.Turn.apply(&s)
 	s.Tickets[w.ID] = w.Ticket
 	s.Places[w.Place] = join(s.Places[w.Place], w.Seen, w.Drops.at(w.Place), w.ID)
+	if w.OwnCap > 0 {
+		f := flowOf(w.ID)
+		s.Owned[f] = join(s.Owned[f], w.SeenOwn, w.Drops.of(f), w.ID)
+	}
 	return s
 }
 
@@ -440,7 +478,7 @@ func (w Claim) Apply(s State) State {
 	w.Drops.apply(&s)
 	var dead []string
 	for _, d := range w.Dead {
-		s.drop(d.ID, d.Place, d.Batch)
+		s.drop(d.ID, d.Place, d.Batch, d.Owned)
 		dead = append(dead, d.ID)
 	}
 	delete(s.Tickets, w.ID)
@@ -484,6 +522,7 @@ func (w Cancel) Apply(s State) State {
 	s = s.Clone()
 	delete(s.Tickets, w.ID)
 	s.leave(w.ID, w.Place)
+	s.disown(w.ID)
 	w.Turn.apply(&s)
 	return s
 }
@@ -511,7 +550,7 @@ func (k Knobs) share() int { return max(8, k.MaxQueued/4) }
 func (s State) planEnqueue(now Micros, r Request, ceiling int, instead Refusal) (Enqueue, *Refusal) {
 	ms, cost := now.Millis(), max(1, r.Cost)
 	patience := Millis(r.Patience.Milliseconds()+99) / 100 * 100 // the item keeps tenths of a second
-	w := Enqueue{ID: r.ID, Place: r.Key.Place(), Version: s.Version, Now: now, PlaceCap: ceiling, QueueCap: s.Knobs.MaxQueued,
+	w := Enqueue{ID: r.ID, Place: r.Key.Place(), Version: s.Version, Now: now, PlaceCap: ceiling, OwnCap: r.Own, QueueCap: s.Knobs.MaxQueued,
 		Ticket: Ticket{Arrival: ms, Deadline: ms + patience, Cost: cost, Weight: max(1, r.Weight)}}
 	if patience <= 0 || s.Knobs.MaxQueued == 0 {
 		return w, &instead
@@ -540,6 +579,9 @@ func (s State) planEnqueue(now Micros, r Request, ceiling int, instead Refusal) 
 	}
 	if w.Drops.at(w.Place) != nil {
 		w.Seen = s.Places[w.Place]
+	}
+	if w.OwnCap > 0 && w.Drops.of(f) != nil {
+		w.SeenOwn = s.Owned[f]
 	}
 	after := w.Apply(s)
 	st := after.standing(r.ID, after.line(ms, nil))

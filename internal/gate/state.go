@@ -73,6 +73,7 @@ type State struct {
 	Leases map[string]Millis  // lease id -> end
 	Places map[Place][]string // bulkhead -> its ids, leases and tickets, sorted, never empty
 	Batch  []string           // ids of live batch leases, sorted
+	Owned  map[Flow][]string  // flow -> those of its ids, sorted, never empty, whose requests name a bound of their own
 
 	Tickets     map[string]Ticket // who waits: newcomers do not pass them
 	Flows       map[Flow]Turn     // where each flow with tickets stands; no others are remembered
@@ -88,6 +89,11 @@ func (s State) Clone() State {
 	}
 	s.Places = places
 	s.Batch = slices.Clone(s.Batch)
+	owned := make(map[Flow][]string, len(s.Owned))
+	for f, ids := range s.Owned {
+		owned[f] = slices.Clone(ids)
+	}
+	s.Owned = owned
 	s.Tickets = maps.Clone(s.Tickets)
 	s.Flows = maps.Clone(s.Flows)
 	return s
@@ -179,7 +185,7 @@ func remove(set []string, ids ...string) []string {
 // NewState is a gate nobody has used. Held: the bucket is empty and nobody starts for one lease time, because calls that an
 // older gate granted may still run.
 func NewState(k Knobs, now Micros, held bool) State {
-	s := State{Version: 1, Knobs: k, Limit: k.MaxInFlight, Leases: map[string]Millis{}, Places: map[Place][]string{},
+	s := State{Version: 1, Knobs: k, Limit: k.MaxInFlight, Leases: map[string]Millis{}, Places: map[Place][]string{}, Owned: map[Flow][]string{},
 		Tickets: map[string]Ticket{}, Flows: map[Flow]Turn{}}
 	if held {
 		s.TAT = now + Micros(k.Bucket().Tau+k.Bucket().T)

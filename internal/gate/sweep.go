@@ -20,7 +20,7 @@ func (w Sweep) Holds(s State) bool { return all(w.Checks(s)) }
 func (w Sweep) Apply(s State) State {
 	s = s.Clone()
 	for _, d := range w.Dead {
-		s.drop(d.ID, d.Place, d.Batch)
+		s.drop(d.ID, d.Place, d.Batch, d.Owned)
 	}
 	w.Drops.apply(&s)
 	return s

@@ -21,6 +21,7 @@ type DeadLease struct {
 	End   Millis
 	Place Place // the bulkhead that holds it, "" when none does
 	Batch bool
+	Owned bool // it counts against a bound of its flow's own
 }
 
 // Admit takes a slot, a token and a place.
@@ -39,11 +40,13 @@ type Admit struct {
 	Step    Micros // Cost x T
 
 	PlaceCap, BatchCap int // sizes the sets must be below
+	OwnCap             int // that of the flow's own; 0: the request names none
 
 	// Dead leases are removed with it. DynamoDB refuses to add to and delete from one set in one update, so a set that
 	// holds both the caller and a dead lease is replaced whole, on condition that it is still the one that was seen.
 	Dead                 []DeadLease
 	SeenPlace, SeenBatch []string
+	SeenOwn              []string
 
 	Drops Drops // the line may hold nobody else
 }
@@ -76,6 +79,7 @@ func (w Admit) Checks(s State) []Check {
 		{"tat", inBand},
 		{"dead", holdsDead(w.Dead, s)},
 		{"place", mayJoin(s.Places[w.Place], w.SeenPlace, w.PlaceCap)},
+		{"own", w.OwnCap == 0 || mayJoin(s.Owned[flowOf(w.ID)], w.SeenOwn, w.OwnCap)},
 		{"batch", !w.Batch || mayJoin(s.Batch, w.SeenBatch, w.BatchCap)},
 		{"drops", w.Drops.holds(s)},
 	}
@@ -106,13 +110,16 @@ func (w Admit) Holds(s State) bool { return all(w.Checks(s)) }
 func (w Admit) Apply(s State) State {
 	s = s.Clone()
 	w.Drops.apply(&s)
-	dead := w.Drops.at(w.Place)
+	dead, deadOwn := w.Drops.at(w.Place), w.Drops.of(flowOf(w.ID))
 	for _, d := range w.Dead {
-		s.drop(d.ID, d.Place, d.Batch)
-		dead = append(dead, d.ID)
+		s.drop(d.ID, d.Place, d.Batch, d.Owned)
+		dead, deadOwn = append(dead, d.ID), append(deadOwn, d.ID)
 	}
 	s.Leases[w.ID] = w.End
 	s.Places[w.Place] = join(s.Places[w.Place], w.SeenPlace, dead, w.ID)
+	if w.OwnCap > 0 {
+		s.Owned[flowOf(w.ID)] = join(s.Owned[flowOf(w.ID)], w.SeenOwn, deadOwn, w.ID)
+	}
 	if w.Batch {
 		s.Batch = join(s.Batch, w.SeenBatch, dead, w.ID)
 	}
@@ -132,10 +139,13 @@ func join(set, seen, dead []string, id string) []string {
 	return insert(set, id)
 }
 
-// drop removes a lease and its place from a state of its own.
-func (s *State) drop(id string, place Place, batch bool) {
+// drop removes a lease and its places from a state of its own.
+func (s *State) drop(id string, place Place, batch, owned bool) {
 	delete(s.Leases, id)
 	s.leave(id, place)
+	if owned {
+		s.disown(id)
+	}
 	if batch {
 		s.Batch = remove(s.Batch, id)
 	}
@@ -190,7 +200,7 @@ func (w Free) Holds(s State) bool { return all(w.Checks(s)) }
 // Apply is the update.
 func (w Free) Apply(s State) State {
 	s = s.Clone()
-	s.drop(w.ID, w.Place, w.Batch)
+	s.drop(w.ID, w.Place, w.Batch, true)
 	if w.Latency > 0 {
 		s.Latency = w.Latency
 	}
@@ -234,6 +244,10 @@ func (s State) Plan(now Micros, r Request) (*Admit, *Enqueue, *Refusal) {
 	place := r.Key.Place()
 	mine := s.Places[place]
 	mineLive := s.live(mine, ms)
+	own := s.Owned[flowOf(r.ID)]
+	if r.Own > 0 && s.live(own, ms) >= r.Own {
+		return nil, nil, &Refusal{Cause: OwnFull, RetryAfter: RetryAfter(s.slotTime(k.keySlots(s.Limit)))}
+	}
 	if mineLive >= ceiling {
 		return nil, nil, &Refusal{Cause: BulkheadFull, RetryAfter: RetryAfter(s.slotTime(k.keySlots(s.Limit)))}
 	}
@@ -274,6 +288,7 @@ func (s State) Plan(now Micros, r Request) (*Admit, *Enqueue, *Refusal) {
 		}
 	}
 
+	w.OwnCap = r.Own
 	w.PlaceCap, w.BatchCap = min(ceiling, k.keySlots(s.Limit)), k.batchSlots(s.Limit)
 	switch {
 	case len(s.Leases)-len(w.Dead) >= s.Limit-left:
@@ -290,9 +305,15 @@ func (s State) Plan(now Micros, r Request) (*Admit, *Enqueue, *Refusal) {
 		if d.Batch && w.Batch {
 			w.SeenBatch = s.Batch
 		}
+		if d.Owned && w.OwnCap > 0 && flowOf(d.ID) == flowOf(r.ID) {
+			w.SeenOwn = own
+		}
 	}
 	if drops.at(place) != nil {
 		w.SeenPlace = mine
+	}
+	if w.OwnCap > 0 && drops.of(flowOf(r.ID)) != nil {
+		w.SeenOwn = own
 	}
 	return &w, nil, nil
 }
@@ -321,7 +342,7 @@ func (s State) deadLeases(now Millis, own string) []DeadLease {
 		if id == own || !s.dead(end, now) {
 			continue
 		}
-		d := DeadLease{ID: id, End: end, Batch: slices.Contains(s.Batch, id)}
+		d := DeadLease{ID: id, End: end, Batch: slices.Contains(s.Batch, id), Owned: s.owns(id)}
 		for place, ids := range s.Places {
 			if slices.Contains(ids, id) {
 				d.Place = place

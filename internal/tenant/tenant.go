@@ -48,6 +48,17 @@ func (c Caller) Key(route gate.Route) gate.Key {
 	return gate.Key{Route: route, Tenant: c.ID}
 }
 
+// addressPlaces is how many of the places that all anonymous callers share one address may hold.
+const addressPlaces = 4
+
+// Own is how many places of its bulkhead the caller may hold, where others share it; 0: nobody does.
+func (c Caller) Own() int {
+	if c.Anonymous {
+		return addressPlaces
+	}
+	return 0
+}
+
 // ErrAPIKeyUnknown: the caller shows an API key that nobody was given. Such a caller is refused rather than taken for an
 // anonymous one, who has other limits than the key's owner expects.
 var ErrAPIKeyUnknown = errors.New("the API key is not known")

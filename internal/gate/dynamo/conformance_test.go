@@ -3,6 +3,7 @@ package dynamo
 import (
 	"context"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"testing"
@@ -47,20 +48,23 @@ func arbitrary(t *rapid.T) gate.State {
 	}
 	s.Latency = gate.Millis(rapid.IntRange(0, 900).Draw(t, "latency"))
 	for i := range rapid.IntRange(0, 4).Draw(t, "leases") {
-		id, key := fmt.Sprintf("lease%d", i), rapid.SampledFrom(keys).Draw(t, "key")
+		id, key := rapid.SampledFrom([]string{"flowA", "flowB", "lease"}).Draw(t, "holder")+fmt.Sprint("l", i), rapid.SampledFrom(keys).Draw(t, "key")
 		s.Leases[id] = noon.Millis() + gate.Millis(rapid.SampledFrom([]int{-60_000, -251, -250, 0, 15_000}).Draw(t, "end"))
 		ids := append(s.Places[key.Place()], id)
 		slices.Sort(ids)
 		s.Places[key.Place()] = ids
 		if key.Route == gate.Batch {
 			s.Batch = append(s.Batch, id)
+			slices.Sort(s.Batch)
 		}
+		own(t, &s, id)
 	}
 	s.Failures = rapid.IntRange(0, 5).Draw(t, "failures")
 	s.Turned = noon.Millis() - gate.Millis(rapid.SampledFrom([]int{0, 60_000}).Draw(t, "turned"))
 	s.VirtualTime = rapid.SampledFrom([]int64{0, 2520, 123456789012}).Draw(t, "virtual time")
+	line := rapid.Bool().Draw(t, "a line")
 	for i, id := range []string{"flowA0", "flowB1", "flowA2", "flowC3"} {
-		if !rapid.Bool().Draw(t, "waits") {
+		if !line || !rapid.Bool().Draw(t, "waits") {
 			continue
 		}
 		arrival := noon.Millis() - gate.Millis(1000*i)
@@ -78,8 +82,18 @@ func arbitrary(t *rapid.T) gate.State {
 		}
 		turn.Count++
 		s.Flows[f] = turn
+		own(t, &s, id)
 	}
 	return s
+}
+
+// own lets an id count against a bound of its flow's own, or not.
+func own(t *rapid.T, s *gate.State, id string) {
+	if rapid.Bool().Draw(t, "owned") {
+		f := gate.FlowOfID(id)
+		s.Owned[f] = append(s.Owned[f], id)
+		slices.Sort(s.Owned[f])
+	}
 }
 
 // The heart of the package: on any state, any write the core can plan (also one planned on another state, so that it meets
@@ -87,7 +101,7 @@ func arbitrary(t *rapid.T) gate.State {
 func TestEveryWriteMeansTheSameInTheCoreAndInTheStore(t *testing.T) {
 	store := newStore(t, nil)
 	applied, failed := map[string]int{}, map[string]int{}
-	rapid.Check(t, func(t *rapid.T) {
+	check := func(t *rapid.T) {
 		state := arbitrary(t)
 		seen := state
 		switch rapid.IntRange(0, 4).Draw(t, "moved on") {
@@ -103,8 +117,7 @@ func TestEveryWriteMeansTheSameInTheCoreAndInTheStore(t *testing.T) {
 			t.Skip("nothing to write")
 		}
 		put(store, state)
-		store.owed = pause{}
-		after, met, err := store.update(context.Background(), x)
+		after, met, err := store.send(context.Background(), x) // like update, with time enough on a busy machine
 		if err != nil {
 			t.Fatalf("%v\n%s\nIF %s", err, aws.ToString(x.input("", "").UpdateExpression), aws.ToString(x.input("", "").ConditionExpression))
 		}
@@ -114,7 +127,9 @@ func TestEveryWriteMeansTheSameInTheCoreAndInTheStore(t *testing.T) {
 		}
 		got, want := after, state
 		if met != nil {
-			got = *met
+			if got, err = decode(met); err != nil {
+				t.Fatal(err)
+			}
 			failed[kind]++
 		} else {
 			want = w.Apply(state)
@@ -123,8 +138,16 @@ func TestEveryWriteMeansTheSameInTheCoreAndInTheStore(t *testing.T) {
 		if !reflect.DeepEqual(normal(got), normal(want)) {
 			t.Fatalf("DynamoDB has\n%+v, the core\n%+v\nafter %+v", got, want, w)
 		}
-	})
+	}
+	for range 10 {
+		rapid.Check(t, check)
+	}
 	t.Logf("applied %v, failed %v", applied, failed)
+	for _, kind := range []string{"gate.Admit", "gate.Enqueue", "gate.Claim", "gate.Cancel", "gate.Free"} {
+		if applied[kind] < 20 || failed[kind] < 20 {
+			t.Errorf("%s: %d applied and %d failed: this shows little", kind, applied[kind], failed[kind])
+		}
+	}
 }
 
 // arbitraryWrite is any write that can be planned on a state, nil when the draw gives none.
@@ -140,7 +163,7 @@ func arbitraryWrite(t *rapid.T, seen gate.State, id string) (gate.Write, *expres
 	switch rapid.SampledFrom([]string{"enter", "enter", "claim", "claim", "cancel", "free"}).Draw(t, "write") {
 	case "enter":
 		r := gate.Request{ID: rapid.SampledFrom([]string{"flowA", "flowB", "flowC"}).Draw(t, "flow") + id, Key: rapid.SampledFrom(keys).Draw(t, "asks"),
-			Cost: rapid.IntRange(1, 3).Draw(t, "cost"), Weight: rapid.IntRange(1, 10).Draw(t, "weight"),
+			Own: rapid.SampledFrom([]int{0, 1, 2, 4}).Draw(t, "own"), Cost: rapid.IntRange(1, 3).Draw(t, "cost"), Weight: rapid.IntRange(1, 10).Draw(t, "weight"),
 			Patience: rapid.SampledFrom([]time.Duration{0, time.Second, time.Minute}).Draw(t, "patience")}
 		switch a, e, _ := seen.Plan(noon, r); {
 		case a != nil:
@@ -161,7 +184,7 @@ func arbitraryWrite(t *rapid.T, seen gate.State, id string) (gate.Write, *expres
 			return c, cancelTicket(c)
 		}
 	case "free":
-		id := rapid.SampledFrom([]string{"lease0", "lease1", "gone"}).Draw(t, "lease")
+		id := rapid.SampledFrom(append(slices.Sorted(maps.Keys(seen.Leases)), "flowAgone")).Draw(t, "lease")
 		f := seen.PlanRelease(noon, &gate.Lease{ID: id, Key: owner(id)}, rapid.SampledFrom([]gate.Outcome{
 			{Kind: gate.Succeeded, Took: 300 * time.Millisecond}, {Kind: gate.Abandoned}, {Kind: gate.Throttled, RetryAfter: time.Second}, {Kind: gate.Failed},
 		}).Draw(t, "outcome"))
@@ -210,6 +233,7 @@ func TestDamagedItemIsRefusedWhole(t *testing.T) {
 		"batch is a string": func(it item) { it[attrBatch] = text("a") },
 		"place is a list":   func(it item) { it[string(keys[0].Place())] = &types.AttributeValueMemberL{} },
 		"hold is missing":   func(it item) { delete(it, attrHold) },
+		"own is a number":   func(it item) { it[attrOwned("flowA")] = number(1) },
 		"pause is text":     func(it item) { it[attrPause] = text("x") },
 	} {
 		it := encode("gate#x", good)
@@ -233,20 +257,43 @@ func TestItemIsSmall(t *testing.T) {
 	}
 }
 
+// Six leases and ten tickets of sixteen addresses, each with a set of its own besides the one that they share, are one write unit too.
+func TestSixteenAddressesAreOneWriteUnit(t *testing.T) {
+	s := gate.NewState(testKnobs(), noon, false)
+	late := gate.MicrosOf(time.Date(2031, 1, 1, 0, 0, 0, 0, time.UTC))
+	s.TAT, s.Turned, s.Hold, s.Reason, s.Latency, s.VirtualTime = late, late.Millis(), late.Millis(), gate.HoldThrottled, 612, 2520*1e6
+	for i := range 16 {
+		f := gate.FlowOf(fmt.Sprint("address", i))
+		id := string(f) + fmt.Sprintf("%06d", i)
+		s.Places[keys[0].Place()] = append(s.Places[keys[0].Place()], id)
+		s.Owned[f] = []string{id}
+		if i < 6 {
+			s.Leases[id] = late.Millis() + 15_000
+			continue
+		}
+		s.Tickets[id] = gate.Ticket{Arrival: late.Millis(), Deadline: late.Millis() + 3000, Cost: 1, Weight: 1}
+		s.Flows[f] = gate.Turn{Tag: s.VirtualTime + 2520, Since: late.Millis(), Count: 1}
+	}
+	if n := meter.Size(encode("gate#nhtsa", s)); n > 1024 || len(s.Owned) != 16 {
+		t.Errorf("%d bytes with %d addresses", n, len(s.Owned))
+	}
+}
+
 func TestLongestExpressionFits(t *testing.T) {
 	k := testKnobs()
 	k.MaxInFlight, k.Burst = 64, 1000
 	s := gate.NewState(k, noon, false)
 	for i := range 64 {
 		key := gate.Key{Route: []gate.Route{gate.Interactive, gate.Batch}[i%2], Tenant: fmt.Sprint("tenant", i)}
-		id := fmt.Sprintf("id%06d", i)
+		id := fmt.Sprintf("f%04did%04d", i, i)
 		s.Leases[id] = 1
 		s.Places[key.Place()] = []string{id}
+		s.Owned[gate.FlowOfID(id)] = append(s.Owned[gate.FlowOfID(id)], id)
 		if key.Route == gate.Batch {
 			s.Batch = append(s.Batch, id)
 		}
 	}
-	w, _, refusal := s.Plan(noon, gate.Request{ID: "new", Key: gate.Key{Route: gate.Batch, Tenant: "tenant1"}})
+	w, _, refusal := s.Plan(noon, gate.Request{ID: "f0001new", Own: 4, Key: gate.Key{Route: gate.Batch, Tenant: "tenant1"}})
 	if refusal != nil {
 		t.Fatal(refusal)
 	}
@@ -256,7 +303,7 @@ func TestLongestExpressionFits(t *testing.T) {
 	if err != nil || met != nil {
 		t.Fatalf("64 dead leases in one write: %v, %v", met, err)
 	}
-	if len(after.Leases) != 1 || len(after.Places) != 1 || len(after.Batch) != 1 {
+	if len(after.Leases) != 1 || len(after.Places) != 1 || len(after.Batch) != 1 || len(after.Owned) != 1 {
 		t.Errorf("left over: %+v", after)
 	}
 	in := admit(*w).input("", "")

@@ -91,6 +91,7 @@ func admit(w gate.Admit) *expression {
 	gone := x.gone(w.Dead, w.Drops)
 	x.join(place, ":b", w.ID, w.SeenPlace, gone.at[w.Place], w.PlaceCap)
 	delete(gone.at, w.Place)
+	x.own(w.ID, w.SeenOwn, w.OwnCap, gone)
 	if w.Batch {
 		x.join(attrBatch, ":z", w.ID, w.SeenBatch, gone.batch, w.BatchCap)
 		gone.batch = nil
@@ -112,6 +113,7 @@ func enqueue(w gate.Enqueue) *expression {
 	gone := x.gone(nil, w.Drops)
 	x.join(place, ":b", w.ID, w.Seen, gone.at[w.Place], w.PlaceCap)
 	delete(gone.at, w.Place)
+	x.own(w.ID, w.SeenOwn, w.OwnCap, gone)
 	x.leave(gone)
 	x.turn("#f", ":f", w.Turn)
 	return x
@@ -165,6 +167,7 @@ func cancelTicket(w gate.Cancel) *expression {
 	x.when("attribute_exists(q.%s)", id)
 	x.remove = append(x.remove, "q."+id)
 	x.del = append(x.del, x.name("#b", string(w.Place))+" "+x.value(":i", set(w.ID)))
+	x.disown(w.ID)
 	x.turn("#f", ":f", w.Turn)
 	return x
 }
@@ -172,19 +175,27 @@ func cancelTicket(w gate.Cancel) *expression {
 // gone is who leaves which set with a write.
 type gone struct {
 	at    map[gate.Place][]string
+	own   map[gate.Flow][]string
 	batch []string
 }
 
 // gone removes dead leases and expired tickets, each exactly as it was seen.
 func (x *expression) gone(dead []gate.DeadLease, drops gate.Drops) gone {
-	g := gone{at: map[gate.Place][]string{}}
+	g := gone{at: map[gate.Place][]string{}, own: map[gate.Flow][]string{}}
+	leaves := func(id string, place gate.Place, owned bool) {
+		if place != "" {
+			g.at[place] = append(g.at[place], id)
+		}
+		if owned {
+			f := gate.FlowOfID(id)
+			g.own[f] = append(g.own[f], member(id))
+		}
+	}
 	for n, d := range dead {
 		id := x.name(fmt.Sprintf("#d%d", n), d.ID)
 		x.when("l.%s = %s", id, x.value(fmt.Sprintf(":d%d", n), number(d.End)))
 		x.remove = append(x.remove, "l."+id)
-		if d.Place != "" {
-			g.at[d.Place] = append(g.at[d.Place], d.ID)
-		}
+		leaves(d.ID, d.Place, d.Owned)
 		if d.Batch {
 			g.batch = append(g.batch, d.ID)
 		}
@@ -193,9 +204,7 @@ func (x *expression) gone(dead []gate.DeadLease, drops gate.Drops) gone {
 		id := x.name(fmt.Sprintf("#x%d", n), d.ID)
 		x.when("q.%s = %s", id, x.value(fmt.Sprintf(":x%d", n), packTicket(d.Ticket)))
 		x.remove = append(x.remove, "q."+id)
-		if d.Place != "" {
-			g.at[d.Place] = append(g.at[d.Place], d.ID)
-		}
+		leaves(d.ID, d.Place, d.Owned)
 	}
 	for n, c := range drops.Turns {
 		x.turn(fmt.Sprintf("#g%d", n), fmt.Sprintf(":g%d", n), c)
@@ -207,6 +216,9 @@ func (x *expression) gone(dead []gate.DeadLease, drops gate.Drops) gone {
 func (x *expression) leave(g gone) {
 	for n, p := range slices.Sorted(maps.Keys(g.at)) {
 		x.del = append(x.del, x.name(fmt.Sprintf("#p%d", n), string(p))+" "+x.value(fmt.Sprintf(":p%d", n), set(g.at[p]...)))
+	}
+	for n, f := range slices.Sorted(maps.Keys(g.own)) {
+		x.del = append(x.del, x.name(fmt.Sprintf("#o%d", n), attrOwned(f))+" "+x.value(fmt.Sprintf(":o%d", n), set(g.own[f]...)))
 	}
 	if len(g.batch) > 0 {
 		x.del = append(x.del, attrBatch+" "+x.value(":z", set(g.batch...)))
@@ -246,6 +258,23 @@ func (x *expression) join(attr, placeholder, id string, seen, dead []string, bel
 	x.replace(attr, placeholder, id, seen, dead)
 }
 
+// own joins the set of the flow's own, where the request has a bound of its own.
+func (x *expression) own(id string, seen []string, below int, g gone) {
+	if below == 0 {
+		return
+	}
+	f := gate.FlowOfID(id)
+	x.join(x.name("#o", attrOwned(f)), ":o", member(id), members(seen), g.own[f], below)
+	delete(g.own, f)
+}
+
+// disown leaves it; who does not stand in it leaves nothing.
+func (x *expression) disown(id string) {
+	if short := member(id); short != "" {
+		x.del = append(x.del, x.name("#o", attrOwned(gate.FlowOfID(id)))+" "+x.value(":o", set(short)))
+	}
+}
+
 // replace puts the set that was seen, without the dead and with id, in the place of exactly the one that was seen.
 func (x *expression) replace(attr, placeholder, id string, seen, dead []string) {
 	var next []string
@@ -269,6 +298,7 @@ func free(w gate.Free) *expression {
 	x.remove = append(x.remove, "l."+id)
 	ids := x.value(":i", set(w.ID))
 	x.del = append(x.del, x.name("#b", string(w.Place))+" "+ids)
+	x.disown(w.ID)
 	if w.Batch {
 		x.del = append(x.del, attrBatch+" "+ids)
 	}

@@ -51,7 +51,7 @@ func (c *caller) foresee() (*gate.Refusal, error) {
 	switch quiet := c.quietFor(); {
 	case refusal == nil && quiet > gate.PatientQuiet:
 		return &gate.Refusal{Cause: gate.QueueFull, Estimated: true, RetryAfter: gate.RetryAfter(quiet)}, nil
-	case refusal == nil, refusal.Cause == gate.BulkheadFull && r.BulkheadWait > 0:
+	case refusal == nil, refusal.AtTheDoor() && r.BulkheadWait > 0:
 		return nil, nil
 	}
 	refusal.Estimated = refusal.Estimated || refusal.Cause != gate.NoToken

@@ -32,8 +32,22 @@ const (
 	attrFlows   = "f" // M: flow -> N, its turn, see packTurn
 	attrVirtual = "v" // N: virtual time, in the unit of packTurn
 	attrBatch   = "z" // SS: ids of live batch leases; absent when none
-	// and one string set for each bulkhead in use, named by gate.Place
+	// and one string set for each bulkhead in use, named by gate.Place, and for each flow with a bound of its own, see attrOwned
 )
+
+// attrOwned is the name of a flow's own set, SS: its ids without the flow that they begin with.
+func attrOwned(f gate.Flow) string { return "o" + string(f) }
+
+// member is an id in its flow's own set.
+func member(id string) string { return strings.TrimPrefix(id, string(gate.FlowOfID(id))) }
+
+func members(ids []string) []string {
+	var short []string
+	for _, id := range ids {
+		short = append(short, member(id))
+	}
+	return short
+}
 
 type item = map[string]types.AttributeValue
 
@@ -111,6 +125,9 @@ func encode(pk string, s gate.State) item {
 	if s.Pause != 0 {
 		it[attrPause] = number(s.Pause)
 	}
+	for f, ids := range s.Owned {
+		it[attrOwned(f)] = set(members(ids)...)
+	}
 	if len(s.Batch) > 0 {
 		it[attrBatch] = set(s.Batch...)
 	}
@@ -125,7 +142,7 @@ func decode(it item) (gate.State, error) {
 		TAT: gate.Micros(d.number(attrTAT)), Hold: gate.Millis(d.number(attrHold)), Reason: gate.HoldReason(d.text(attrReason)),
 		Latency: gate.Millis(d.number(attrLatency)),
 		Turned:  gate.Millis(d.number(attrTurned)), Episodes: int(d.number(attrEpisode)), Failures: int(d.number(attrFailed)),
-		Leases: map[string]gate.Millis{}, Places: map[gate.Place][]string{},
+		Leases: map[string]gate.Millis{}, Places: map[gate.Place][]string{}, Owned: map[gate.Flow][]string{},
 		Tickets: map[string]gate.Ticket{}, Flows: map[gate.Flow]gate.Turn{}, VirtualTime: d.turn(attrVirtual).Tag,
 	}
 	knobs, err := gate.UnpackKnobs(d.text(attrKnobs))
@@ -152,6 +169,11 @@ func decode(it item) (gate.State, error) {
 			s.Batch = d.set(name)
 		case gate.IsPlace(name):
 			s.Places[gate.Place(name)] = d.set(name)
+		case len(name) == 1+len(gate.FlowOf("")) && name[0] == 'o':
+			f := gate.Flow(name[1:])
+			for _, short := range d.set(name) {
+				s.Owned[f] = append(s.Owned[f], string(f)+short)
+			}
 		}
 	}
 	if s.Limit < 1 {

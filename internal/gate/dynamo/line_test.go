@@ -157,6 +157,42 @@ func TestAFullBulkheadWaitsAtItsOwnDoor(t *testing.T) {
 	}
 }
 
+// Many instances wait for the one place of a key: who is too late for it has met a full bulkhead, and no trouble with the gate.
+func TestACrowdAtOneDoorIsServedOrToldSo(t *testing.T) {
+	w := &wire{}
+	first := lined(t, w, func(k *gate.Knobs) { k.BulkheadInteractive, k.RatePerSecond, k.Burst = 1, 100, 400 })
+	var wg sync.WaitGroup
+	var served, full atomic.Int64
+	for range 8 {
+		s := beside(first)
+		for range 2 {
+			wg.Go(func() {
+				l, r, err := s.Acquire(context.Background(), gate.Request{Key: alice, BulkheadWait: time.Second})
+				var e *Error
+				switch {
+				case l != nil:
+					served.Add(1)
+					if err := s.Release(context.Background(), l, gate.Outcome{Kind: gate.Succeeded}); err != nil {
+						t.Error(err)
+					}
+				case r != nil && r.Cause == gate.BulkheadFull:
+					full.Add(1)
+				case errors.As(err, &e) && e.Kind == KindTimeout: // two busy cores may exhaust an attempt's time
+				default:
+					t.Errorf("%+v, %v", r, err)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if served.Load() < 2 {
+		t.Errorf("%d served, %d told", served.Load(), full.Load())
+	}
+	if n := w.count("UpdateItem"); n > 2*int(served.Load())+16*5 {
+		t.Errorf("%d writes for %d served", n, served.Load())
+	}
+}
+
 // kinesis-client#777 for tickets and claims: whatever answer is lost, one lease for one token.
 func TestKinesisClient777_LostAnswersInTheLine(t *testing.T) {
 	for lost := range 6 {

@@ -161,23 +161,27 @@ func (c *caller) enter() (*gate.Lease, *gate.Refusal, error) {
 		return nil, nil, c.fail(c.ctx, "acquire", err)
 	}
 	var last error
-	shy, wrote := c.shyness(), false
+	shy, wrote, door := c.shyness(), false, gate.BulkheadLook
 	for tries, fresh := 0, shy == 0; tries < gate.MaxTries; {
 		now := gate.MicrosOf(c.Now())
 		r := c.r
 		r.Patience, r.Shy = max(0, c.left()), shy
 		admission, ticket, refusal := view.Plan(now, r)
-		if refusal != nil && refusal.Cause == gate.BulkheadFull && c.Now().Sub(c.began) < c.r.BulkheadWait {
-			if err := c.outside(ctx, gate.BulkheadLook+c.upTo(2*gate.BulkheadLook)); err != nil {
+		if refusal.AtTheDoor() && c.Now().Sub(c.began) < c.r.BulkheadWait {
+			if wrote { // others were quicker: that is a full bulkhead, and no trouble with the gate
+				door, tries, wrote = min(2*door, gate.RarestLook), 0, false
+			}
+			left := c.r.BulkheadWait - c.Now().Sub(c.began)
+			if err := c.outside(ctx, min(door+c.upTo(2*door), max(left, gate.BulkheadLook))); err != nil {
 				return nil, nil, c.giveUp(err)
 			}
-			if view, exact, err = c.view(ctx, gate.ViewAge); err != nil {
+			if view, exact, err = c.view(ctx, gate.FreshAge); err != nil {
 				return nil, nil, c.giveUp(err)
 			}
 			continue
 		}
 		if refusal != nil {
-			if wrote && refusal.Cause != gate.Held && refusal.Cause != gate.BulkheadFull {
+			if wrote && refusal.Cause != gate.Held && !refusal.AtTheDoor() {
 				c.wentInVain()
 			}
 			// tat never moves back: a dry bucket seen is dry.

@@ -468,6 +468,81 @@ func TestManyInstancesShareOneBudget(t *testing.T) {
 	}
 }
 
+// One of many who share a bulkhead never holds more of it than its own places, whatever the races between instances.
+func TestOneAddressOnManyInstancesHoldsItsOwnPlaces(t *testing.T) {
+	first := lined(t, nil, func(k *gate.Knobs) { k.MaxInFlight, k.RatePerSecond, k.Burst, k.BulkheadAnon = 12, 100, 400, 64 })
+	shared := gate.Key{Route: gate.Interactive, Tenant: gate.Anonymous}
+	const own = 4
+	var wg sync.WaitGroup
+	var holds, full atomic.Int64
+	for i := range 6 {
+		s := beside(first)
+		for n := range 4 {
+			address := []string{"home", "home", "home", "elsewhere"}[n]
+			wg.Go(func() {
+				l, r, err := s.Acquire(context.Background(), gate.Request{Key: shared, Tenant: address, Own: own, Patience: 300 * time.Millisecond})
+				switch {
+				case l != nil && address == "home":
+					holds.Add(1)
+				case r != nil && r.Cause == gate.OwnFull:
+					full.Add(1)
+				case err != nil:
+					var e *Error // two busy cores may exhaust an attempt's time; nothing else may go wrong
+					if !errors.As(err, &e) || e.Kind != KindTimeout && e.Kind != KindContended {
+						t.Errorf("instance %d: %v", i, err)
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	st := state(t, first)
+	if n := len(st.Owned[gate.FlowOf("home")]); n > own || holds.Load() > own || full.Load() == 0 {
+		t.Errorf("one address holds %d places, %d calls; %d were told so: %+v", n, holds.Load(), full.Load(), st)
+	}
+	for _, ids := range st.Owned {
+		if len(ids) > own {
+			t.Errorf("held by one address: %v", ids)
+		}
+	}
+}
+
+// A full bulkhead of one's own is waited for outside the line too, and comes back with the release, whole.
+func TestAPlaceOfOnesOwnComesBack(t *testing.T) {
+	s := lined(t, nil, func(*gate.Knobs) {})
+	shared := gate.Key{Route: gate.Interactive, Tenant: gate.Anonymous}
+	enter := func(wait time.Duration) (*gate.Lease, *gate.Refusal) {
+		l, r, err := s.Acquire(context.Background(), gate.Request{Key: shared, Tenant: "home", Own: 1, BulkheadWait: wait})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l, r
+	}
+	first, _ := enter(0)
+	before := stored(t, s)
+	if l, r := enter(250 * time.Millisecond); l != nil || r.Cause != gate.OwnFull || r.Waited < 250*time.Millisecond || !reflect.DeepEqual(stored(t, s), before) {
+		t.Fatalf("%+v %+v", l, r)
+	}
+	second := make(chan *gate.Lease)
+	go func() {
+		l, _ := enter(10 * time.Second)
+		second <- l
+	}()
+	if err := s.Release(context.Background(), first, gate.Outcome{Kind: gate.Succeeded}); err != nil {
+		t.Fatal(err)
+	}
+	l := <-second
+	if l == nil {
+		t.Fatal("the place did not come back")
+	}
+	if err := s.Release(context.Background(), l, gate.Outcome{Kind: gate.Succeeded}); err != nil {
+		t.Fatal(err)
+	}
+	if st := state(t, s); len(st.Owned)+len(st.Places)+len(st.Leases) != 0 {
+		t.Errorf("left: %+v", st)
+	}
+}
+
 // An answer that comes late must not hide a younger one.
 func TestViewIsNeverReplacedByAnOlderAnswer(t *testing.T) {
 	s := initialised(t, nil)
