@@ -242,11 +242,26 @@ func (c *caller) enter() (*gate.Lease, *gate.Refusal, error) {
 		if _, queued := view.Tickets[c.r.ID]; queued {
 			return nil, nil, nil
 		}
+		if deadline, _ := ctx.Deadline(); tries == gate.MaxTries && last == nil && c.mayWait() && time.Until(deadline) > lookBudget {
+			// Others were quicker each time. That is a crowd, and no trouble with the gate: step back while there is time.
+			if err := c.outside(ctx, door+c.upTo(2*door)); err != nil {
+				return nil, nil, c.giveUp(err)
+			}
+			door, tries = min(2*door, gate.RarestLook), 0
+			if view, exact, err = c.view(ctx, gate.FreshAge); err != nil {
+				return nil, nil, c.giveUp(err)
+			}
+		}
 	}
 	if last == nil {
 		last = &Error{Kind: KindContended, Err: errors.New("the gate changed under every attempt")}
 	}
 	return nil, nil, c.giveUp(last)
+}
+
+// mayWait says whether the caller has time left, at its own door or in the line.
+func (c *caller) mayWait() bool {
+	return c.Now().Sub(c.began) < max(c.r.BulkheadWait, c.r.Patience)
 }
 
 // known is a refusal that an older view proves, without a call: tat never moves back, and a hold is not shortened but by an
