@@ -449,3 +449,29 @@ func TestAWaiterSleepsUntilItsTurnOrLooksInBetween(t *testing.T) {
 		}
 	}
 }
+
+// P5, of callers who share one key, as all without an API key do: no more of them than may be live are in the line at a time, but those
+// behind wait for tokens and slots all the same.
+func TestWhoSharesAKeyWithThoseThatWaitIsToldAtOnce(t *testing.T) {
+	for _, slots := range []int{1, 2, 4} {
+		w := newWard(t, slots, 2)
+		w.state.Latency = 400
+		w.state.TAT = w.now + Micros(w.state.Knobs.Bucket().Tau) + 500_000 // a token comes each half second
+		waiting := 0
+		for i := range 20 {
+			r := Request{ID: fmt.Sprintf("f%04d%04d", i, i), Key: Key{Interactive, Anonymous}, Patience: 3 * time.Second}
+			_, ticket, refusal := w.state.Plan(w.now, r)
+			if ticket == nil {
+				if refusal == nil || refusal.Cause != NoToken && refusal.Cause != NoSlot {
+					t.Fatalf("%d slots: caller %d: %+v", slots, i, refusal)
+				}
+				break
+			}
+			w.state = ticket.Apply(w.state)
+			waiting++
+		}
+		if waiting < 5 || waiting > 6 {
+			t.Errorf("%d slots: %d wait for the 6 tokens of their 3 s", slots, waiting)
+		}
+	}
+}

@@ -584,10 +584,19 @@ func (s State) planEnqueue(now Micros, r Request, ceiling int, instead Refusal) 
 		w.SeenOwn = s.Owned[f]
 	}
 	after := w.Apply(s)
-	st := after.standing(r.ID, after.line(ms, nil))
+	line := after.line(ms, nil)
+	st := after.standing(r.ID, line)
+	if !st.runs { // nor do others of its key, who came before it
+		for _, id := range after.Places[w.Place] {
+			if t, queued := after.Tickets[id]; queued && id != r.ID && !slices.Contains(line, id) {
+				st.rank++
+				st.ahead += t.Cost
+			}
+		}
+	}
 	token, slot := after.expect(now, st, cost)
 	if token > r.Patience {
-		return w, &Refusal{Cause: NoToken, RetryAfter: RetryAfter(token)}
+		return w, &Refusal{Cause: NoToken, RetryAfter: RetryAfter(token), Token: token}
 	}
 	if slot > r.Patience {
 		return w, &Refusal{Cause: NoSlot, RetryAfter: RetryAfter(slot)}

@@ -275,8 +275,8 @@ func (s State) Plan(now Micros, r Request) (*Admit, *Enqueue, *Refusal) {
 		Dead: s.deadLeases(ms, r.ID), Drops: drops,
 	}
 	if w.Band = bucket.Choose(int64(s.TAT), int64(now), cost); w.Band == gcra.Dry {
-		wait := bucket.Wait(int64(s.TAT), int64(now), cost)
-		return enqueue(Refusal{Cause: NoToken, RetryAfter: RetryAfter(time.Duration(wait) * time.Microsecond)})
+		wait := time.Duration(bucket.Wait(int64(s.TAT), int64(now), cost)) * time.Microsecond
+		return enqueue(Refusal{Cause: NoToken, RetryAfter: RetryAfter(wait), Token: wait})
 	}
 	lo, hi := bucket.BusyRange(int64(now), cost)
 	w.Lo, w.Hi = Micros(lo), Micros(hi)
@@ -326,7 +326,7 @@ func (s State) Certain(now Micros, r Request) *Refusal {
 	}
 	wait := time.Duration(s.Knobs.Bucket().Wait(int64(s.TAT), int64(now), max(1, r.Cost))) * time.Microsecond
 	if wait > r.Patience {
-		return &Refusal{Cause: NoToken, RetryAfter: RetryAfter(wait)}
+		return &Refusal{Cause: NoToken, RetryAfter: RetryAfter(wait), Token: wait}
 	}
 	return nil
 }
