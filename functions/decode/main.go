@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	"vingate/internal/ddb"
 	"vingate/internal/decode"
 	"vingate/internal/edge"
+	"vingate/internal/gate"
 	"vingate/internal/gate/dynamo"
 	"vingate/internal/observe"
 	"vingate/internal/results"
@@ -55,6 +55,9 @@ func main() {
 		Reclaimed: func(ctx context.Context, leases int) {
 			observe.RecorderOf(ctx).Add(observe.LeakedLeases, float64(leases))
 		},
+		Knobs: func(ctx context.Context, version int, inForce gate.Knobs) {
+			metrics.Write(ctx, observe.KnobsInForce(version, cfg.Knobs.Differences(inForce)))
+		},
 	})
 	service := decode.New(decode.Config{
 		Gate: budget, Tenants: accounts, Upstream: upstream,
@@ -72,11 +75,6 @@ func main() {
 		log.Warn("not primed", "error", err.Error())
 	}
 	started := observe.Line{Message: "initialised"}
-	if view, err := budget.View(prime); err == nil {
-		differ := cfg.Knobs.Differences(view.Knobs)
-		started.Measured = []observe.Measured{{Name: observe.KnobsDiffer, Values: []float64{float64(len(differ))}}}
-		started.Properties = append(started.Properties, slog.Any("knobsDiffer", differ))
-	}
 	cancel()
 	steps.Done("store")
 	started.Properties = append(started.Properties, steps.Log())

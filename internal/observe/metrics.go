@@ -98,6 +98,18 @@ type Line struct {
 	Measured   []Measured
 }
 
+// KnobsInForce is the line that an instance writes when it first sees a version of the gate's knobs: what its own environment would have
+// otherwise. The gate's are what counts.
+func KnobsInForce(version int, differ []string) Line {
+	l := Line{Message: "knobs in force", Properties: []slog.Attr{slog.Int("knobsVersion", version)},
+		Measured: []Measured{{Name: KnobsDiffer, Values: []float64{float64(len(differ))}}}}
+	if len(differ) > 0 {
+		l.Level = slog.LevelWarn
+		l.Properties = append(l.Properties, slog.Any("knobsDiffer", differ))
+	}
+	return l
+}
+
 // Metrics writes lines in CloudWatch's embedded metric format. It is safe for use by many goroutines.
 type Metrics struct {
 	handler   slog.Handler

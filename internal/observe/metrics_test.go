@@ -82,6 +82,16 @@ func TestALineIsALogLineAndNamesItsMetrics(t *testing.T) {
 	}
 }
 
+func TestWhatAnEnvironmentWouldHaveOtherwiseIsAWarningAndANumber(t *testing.T) {
+	all, _ := written(t, "", KnobsInForce(3, []string{"RATE_PER_SECOND is 2 in the gate, 5 in the environment"}))
+	if all["level"] != "WARN" || all[KnobsDiffer] != 1.0 || all["knobsVersion"] != 3.0 || !reflect.DeepEqual(all["knobsDiffer"], []any{"RATE_PER_SECOND is 2 in the gate, 5 in the environment"}) {
+		t.Errorf("%v", all)
+	}
+	if all, _ = written(t, "", KnobsInForce(4, nil)); all["level"] != "INFO" || all[KnobsDiffer] != 0.0 || all["knobsDiffer"] != nil {
+		t.Errorf("when all are the same: %v", all)
+	}
+}
+
 // Lambda's filter looks at the level in the line: at WARN it would drop an INFO line, and what is counted in it.
 func TestNoLevelDropsMetrics(t *testing.T) {
 	for level, want := range map[string]string{"": "INFO", "DEBUG": "INFO", "INFO": "INFO", "WARN": "WARN", "ERROR": "ERROR", "FATAL": "ERROR"} {

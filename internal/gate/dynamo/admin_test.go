@@ -194,6 +194,113 @@ func TestKnobsAreChangedOnceAndOnlyThoseThatWereSeen(t *testing.T) {
 	}
 }
 
+// An instance obeys the item, and says once for each version which knobs are in force. That costs no read.
+func TestEachVersionOfTheKnobsIsToldOnce(t *testing.T) {
+	w := &wire{}
+	s := initialised(t, w)
+	admin := beside(s)
+	type told struct {
+		version int
+		knobs   gate.Knobs
+	}
+	var heard []told
+	s.Knobs = func(_ context.Context, version int, inForce gate.Knobs) { heard = append(heard, told{version, inForce}) }
+	k := testKnobs()
+	want := []told{{1, k}}
+	for n := range 3 {
+		for range 3 {
+			l := mustAcquire(t, s, alice)
+			if err := s.Release(t.Context(), l, gate.Outcome{Kind: gate.Succeeded}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n < 2 {
+			k.MaxQueued++
+			if _, err := admin.Tune(t.Context(), n+1, k); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, told{n + 2, k})
+		}
+	}
+	if !reflect.DeepEqual(heard, want) {
+		t.Errorf("told %+v, want %+v", heard, want)
+	}
+	if n := w.count("GetItem"); n != 1+2 { // its own first, and the operator's two
+		t.Errorf("%d reads", n)
+	}
+}
+
+// After an operator's change an instance goes by its old view for a second at the most, and then by nothing that it has learned before: no bucket
+// that was dry for certain, no hold that was in force, no quiet that it kept.
+func TestAnOldViewRefusesForASecondAtTheMost(t *testing.T) {
+	dryAt := func(now gate.Micros) func(*gate.State) {
+		return func(st *gate.State) { st.TAT = now + gate.Micros(st.Knobs.Bucket().Tau) + 1e8 }
+	}
+	for name, c := range map[string]struct {
+		before func(*gate.State)
+		change func(t *testing.T, s *Store) error
+	}{
+		"a bucket that was dry": {dryAt(noon), func(t *testing.T, s *Store) error {
+			k := testKnobs()
+			k.RatePerSecond, k.Burst = 1000, 4000
+			_, err := s.Tune(t.Context(), 1, k)
+			return err
+		}},
+		"an operator's pause": {func(st *gate.State) { st.Pause = noon.Millis() + 3_600_000 }, func(t *testing.T, s *Store) error {
+			_, err := s.Lift(t.Context(), false)
+			return err
+		}},
+		"a hold that is ended by force": {func(st *gate.State) { st.Hold, st.Reason = noon.Millis()+3_600_000, gate.HoldThrottled }, func(t *testing.T, s *Store) error {
+			_, err := s.Lift(t.Context(), true)
+			return err
+		}},
+		"an instance that keeps quiet": {dryAt(noon), func(t *testing.T, s *Store) error {
+			k := testKnobs()
+			k.RatePerSecond, k.Burst = 1000, 4000
+			_, err := s.Tune(t.Context(), 1, k)
+			return err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &wire{}
+			s := initialised(t, w)
+			st := state(t, s)
+			c.before(&st)
+			put(s, st)
+			now := noon.Time()
+			s.Now = func() time.Time { return now }
+			ask := func() *gate.Lease {
+				t.Helper()
+				l, _, err := s.Acquire(t.Context(), gate.Request{Key: alice})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return l
+			}
+			if ask() != nil {
+				t.Fatal("admitted: this shows nothing")
+			}
+			if name == "an instance that keeps quiet" {
+				for range 10 {
+					s.manners.WentInVain(noon)
+				}
+			}
+			if err := c.change(t, beside(s)); err != nil {
+				t.Fatal(err)
+			}
+			reads := w.count("GetItem")
+			now = now.Add(time.Second)
+			if l := ask(); l != nil || w.count("GetItem") != reads {
+				t.Errorf("it looked again before the second was over: %+v", l)
+			}
+			now = now.Add(time.Millisecond)
+			if ask() == nil {
+				t.Error("it still goes by what it saw more than a second ago")
+			}
+		})
+	}
+}
+
 // A gate in use never stands still: the rate, whose change depends on it, is changed all the same, and no slot gets lost by it.
 func TestKnobsAreChangedUnderLoad(t *testing.T) {
 	s := initialised(t, nil)

@@ -31,7 +31,7 @@ type Client interface {
 	PutItem(context.Context, *dynamodb.PutItemInput, ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error)
 }
 
-// Config of a store. All fields are required but Reclaimed.
+// Config of a store. All fields are required but Reclaimed and Knobs.
 type Config struct {
 	Client Client
 	Table  string
@@ -41,6 +41,9 @@ type Config struct {
 
 	// Reclaimed, if not nil, is told how many dead leases an admission took along: their instances crashed, or could not release them.
 	Reclaimed func(ctx context.Context, leases int)
+
+	// Knobs, if not nil, is told the knobs in force, once for each version that this instance sees. It costs no read.
+	Knobs func(ctx context.Context, version int, inForce gate.Knobs)
 }
 
 // Store is safe for concurrent use.
@@ -57,6 +60,7 @@ type Store struct {
 	owed    pause     // NHTSA asked for it, and the item does not have it yet
 	asked   int       // numbers the requests, so that a late answer never replaces a younger view
 	shown   int
+	told    int // the version that Knobs was told of
 
 	promises promises // of those who were sent away
 }
@@ -624,7 +628,7 @@ func (s *Store) readOnce(ctx context.Context, consistent bool) (gate.State, erro
 	if out.Item == nil {
 		return gate.State{}, errNoGate
 	}
-	return s.saw(asked, out.Item)
+	return s.saw(ctx, asked, out.Item)
 }
 
 // update sends one write once. It was applied: after is the new state. Its condition failed: met is the state it met.
@@ -638,12 +642,12 @@ func (s *Store) update(ctx context.Context, x *expression) (after gate.State, me
 	case errors.As(err, &failed) && failed.Item == nil:
 		return after, nil, errNoGate
 	case errors.As(err, &failed):
-		old, err := s.saw(asked, failed.Item)
+		old, err := s.saw(ctx, asked, failed.Item)
 		return after, &old, err
 	case err != nil:
 		return after, nil, err
 	}
-	after, err = s.saw(asked, out.Attributes)
+	after, err = s.saw(ctx, asked, out.Attributes)
 	return after, nil, err
 }
 
@@ -665,19 +669,29 @@ func (s *Store) ask() int {
 	return s.asked
 }
 
-// saw keeps a state as the newest view, unless a request sent later has been answered already.
-func (s *Store) saw(asked int, it item) (gate.State, error) {
+// saw keeps a state as the newest view, unless a request sent later has been answered already. With a new version of the knobs everything is
+// forgotten that this instance has learned of the old one: what it refused for certain, and how it behaved towards the others.
+func (s *Store) saw(ctx context.Context, asked int, it item) (gate.State, error) {
 	state, err := decode(it)
 	if err != nil {
 		return gate.State{}, &Error{Op: "read", Kind: KindInvalid, Err: err}
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if state.Hold >= s.owed.until {
 		s.owed = pause{}
 	}
+	news := false
 	if asked > s.shown {
+		if state.Version != s.seen.Version {
+			s.manners = gate.Manners{}
+		}
 		s.shown, s.seen, s.seenAt = asked, state, s.Now()
+		news, s.told = state.Version != s.told, state.Version
 	}
-	return s.obeying(state), nil
+	obeyed := s.obeying(state)
+	s.mu.Unlock()
+	if news && s.Knobs != nil {
+		s.Knobs(ctx, state.Version, state.Knobs)
+	}
+	return obeyed, nil
 }

@@ -549,11 +549,11 @@ func TestViewIsNeverReplacedByAnOlderAnswer(t *testing.T) {
 	old, young := s.ask(), s.ask()
 	st := gate.NewState(testKnobs(), noon, false)
 	st.TAT = 2
-	if _, err := s.saw(young, encode(s.pk, st)); err != nil {
+	if _, err := s.saw(t.Context(), young, encode(s.pk, st)); err != nil {
 		t.Fatal(err)
 	}
 	st.TAT = 1
-	if _, err := s.saw(old, encode(s.pk, st)); err != nil {
+	if _, err := s.saw(t.Context(), old, encode(s.pk, st)); err != nil {
 		t.Fatal(err)
 	}
 	if s.seen.TAT != 2 {
