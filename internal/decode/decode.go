@@ -27,8 +27,9 @@ import (
 
 // Gate is what is used of the shared budget.
 type Gate interface {
-	// Foresee is Acquire's refusal where that needs no wait and no write. An error means that the budget could not be read.
-	Foresee(context.Context, gate.Request) (*gate.Refusal, error)
+	// Foresee is Acquire's refusal where that needs no wait and no write, and gives the request the id to acquire with. An error means that the
+	// budget could not be read.
+	Foresee(context.Context, *gate.Request) (*gate.Refusal, error)
 	// Acquire returns exactly one of a lease, a refusal and an error. An error means that the budget could not be read or written.
 	Acquire(context.Context, gate.Request) (*gate.Lease, *gate.Refusal, error)
 	// Release goes on when its context has ended, and bounds itself within AfterCall.
@@ -376,7 +377,8 @@ type claim struct {
 	cost   int           // tokens of a bucket, the tenant's or the shared one
 	wait   time.Duration // for a slot and a token, in the line
 
-	optional bool // nobody needs the call now: it waits for nothing, and leaves something to others
+	optional bool   // nobody needs the call now: it waits for nothing, and leaves something to others
+	id       string // by which the gate knows it, once it was asked
 }
 
 func (c claim) key() gate.Key { return c.caller.Key(c.route) }
@@ -450,7 +452,7 @@ func (s *Service) latest(deadline time.Time) time.Time {
 
 // asks is a claim as the gate takes it.
 func (s *Service) asks(c claim, latest time.Time) gate.Request {
-	r := gate.Request{Key: c.key(), Ceiling: c.caller.Plan.Ceiling(c.route), Cost: c.cost, Tenant: c.caller.ID, Own: c.caller.Own(),
+	r := gate.Request{ID: c.id, Key: c.key(), Ceiling: c.caller.Plan.Ceiling(c.route), Cost: c.cost, Tenant: c.caller.ID, Own: c.caller.Own(),
 		Weight: c.caller.Plan.Weight, Optional: c.optional}
 	if room := max(0, latest.Sub(s.Now())-gateAttempts); !c.optional {
 		r.Patience, r.BulkheadWait = min(c.wait, room), min(s.BulkheadWait, room)
@@ -459,13 +461,15 @@ func (s *Service) asks(c claim, latest time.Time) gate.Request {
 }
 
 // foresee is what acquire would refuse at once.
-func (s *Service) foresee(ctx context.Context, c claim, deadline time.Time) (refusal *Refusal, of verdict) {
+func (s *Service) foresee(ctx context.Context, c *claim, deadline time.Time) (refusal *Refusal, of verdict) {
 	latest := s.latest(deadline)
 	ctx, cancel := context.WithDeadline(ctx, latest)
 	defer cancel()
 	_ = s.Trace(ctx, "foresee", func(ctx context.Context) error {
 		asked := s.Now()
-		denied, err := s.Gate.Foresee(ctx, s.asks(c, latest))
+		r := s.asks(*c, latest)
+		denied, err := s.Gate.Foresee(ctx, &r)
+		c.id = r.ID
 		switch {
 		case err != nil:
 			s.Observe.Gate(ctx, GateUnreadable, s.Now().Sub(asked))

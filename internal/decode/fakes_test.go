@@ -173,10 +173,10 @@ func (g *fakeGate) Release(ctx context.Context, l *gate.Lease, o gate.Outcome) e
 	return w.release(ctx)
 }
 
-func (g *fakeGate) Foresee(_ context.Context, r gate.Request) (*gate.Refusal, error) {
+func (g *fakeGate) Foresee(_ context.Context, r *gate.Request) (*gate.Refusal, error) {
 	w := (*world)(g)
 	w.note("foresee")
-	return w.foresee(r)
+	return w.foresee(*r)
 }
 
 func (g *fakeGate) View(context.Context) (gate.View, error) {

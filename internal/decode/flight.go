@@ -50,7 +50,7 @@ func (s *Service) fly(ctx context.Context, c claim, q vpic.Query, deadline time.
 		case results.Refused:
 			return landing{refusal: s.tooSlow(row), verdict: onEveryone}
 		case results.Lead:
-			if refusal, of := s.mayLead(ctx, c, deadline); refusal != nil {
+			if refusal, of := s.mayLead(ctx, &c, deadline); refusal != nil {
 				return landing{refusal: refusal, verdict: of, leader: c.caller}
 			}
 			led, met, err := s.elect(ctx, c, q, row, deadline)
@@ -117,14 +117,15 @@ func (s *Service) watch(ctx context.Context, until time.Time, looks int) bool {
 }
 
 // mayLead is what can be refused without a write: too little time, a pause of everybody, a dry tenant, and what the gate would say at once.
-func (s *Service) mayLead(ctx context.Context, c claim, deadline time.Time) (*Refusal, verdict) {
+func (s *Service) mayLead(ctx context.Context, c *claim, deadline time.Time) (*Refusal, verdict) {
 	if !s.worthACall(deadline) {
 		return busy(), onRequest
 	}
 	// 4. tenant
-	if refusal, of := s.mayAsk(ctx, c, deadline); refusal != nil {
+	if refusal, of := s.mayAsk(ctx, *c, deadline); refusal != nil {
 		return refusal, of
 	}
+	c.id = "" // each time it is asked it is another
 	return s.foresee(ctx, c, deadline)
 }
 
@@ -155,7 +156,7 @@ func (s *Service) flightTime(c claim) time.Duration {
 
 // alone leads without a flight: the table cannot be read.
 func (s *Service) alone(ctx context.Context, c claim, q vpic.Query, deadline time.Time, tell func(landing)) landing {
-	if refusal, of := s.mayLead(ctx, c, deadline); refusal != nil {
+	if refusal, of := s.mayLead(ctx, &c, deadline); refusal != nil {
 		return landing{refusal: refusal, verdict: of, leader: c.caller}
 	}
 	return s.lead(ctx, c, q, nil, deadline, tell)
@@ -262,7 +263,7 @@ func (s *Service) refresh(ctx context.Context, c claim, q vpic.Query, row result
 		kept.trouble = refusal.Code
 		return kept
 	}
-	if refusal, _ := s.foresee(ctx, c, deadline); refusal != nil {
+	if refusal, _ := s.foresee(ctx, &c, deadline); refusal != nil {
 		kept.trouble = refusal.Code
 		err := s.Trace(ctx, "defer", func(ctx context.Context) error { return s.Results.Defer(ctx, q, row, string(refusal.Code)) })
 		if err != nil {

@@ -234,7 +234,7 @@ func (g grants) Acquire(context.Context, gate.Request) (*gate.Lease, *gate.Refus
 	return g.w.lease(), nil, nil
 }
 
-func (grants) Foresee(context.Context, gate.Request) (*gate.Refusal, error) { return nil, nil }
+func (grants) Foresee(context.Context, *gate.Request) (*gate.Refusal, error) { return nil, nil }
 
 // View works until the call is made.
 func (g grants) View(ctx context.Context) (gate.View, error) {

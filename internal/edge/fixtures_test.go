@@ -144,7 +144,7 @@ func (l *locked) Write(b []byte) (int, error) { l.mu.Lock(); defer l.mu.Unlock()
 
 type playedGate edgeOf
 
-func (g *playedGate) Foresee(context.Context, gate.Request) (*gate.Refusal, error) { return nil, nil }
+func (g *playedGate) Foresee(context.Context, *gate.Request) (*gate.Refusal, error) { return nil, nil }
 
 func (g *playedGate) Acquire(_ context.Context, r gate.Request) (*gate.Lease, *gate.Refusal, error) {
 	refusal, err := g.gate()

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,10 +63,17 @@ func wholeWay(plan tenant.Plan, patience time.Duration) instance {
 		return front{request.New(request.Config{
 			Gate:     opened(n, client, in),
 			Tenants:  tenants.New(tenants.Config{Client: client, Table: in, Now: time.Now, SkewBound: testKnobs().SkewBound}),
-			Upstream: nhtsa{}, Results: nothingStored{},
+			Upstream: nhtsa{}, Results: results.New(results.Config{Client: client, Table: in + "-results", SkewBound: testKnobs().SkewBound, NewID: ids(n),
+				Lives: results.Lives{Hard: 720 * time.Hour, Soft: 168 * time.Hour, Negative: 24 * time.Hour}}),
 			MaxWait: patience, UpstreamTimeout: 10 * time.Second, RequestDeadline: 27 * time.Second, AfterCall: 2 * time.Second,
 		}), plan}
 	}
+}
+
+// ids are an instance's, the same on every run.
+func ids(n int) func() string {
+	var made atomic.Int64
+	return func() string { return fmt.Sprintf("%d-%d", n, made.Add(1)) }
 }
 
 type front struct {
@@ -115,20 +123,6 @@ func (nhtsa) Decode(ctx context.Context, q vpic.Query) (vpic.Answer, error) {
 	a.FetchedAt, a.Took = time.Now(), took
 	return a, err
 }
-
-// nothingStored is a results table without an answer.
-type nothingStored struct{ request.Results }
-
-func (nothingStored) Remembered(vpic.Query) (f results.Found, ok bool) { return f, false }
-func (nothingStored) Look(context.Context, vpic.Query, bool) (f results.Found, err error) {
-	return f, nil
-}
-func (nothingStored) Elect(_ context.Context, q vpic.Query, f results.Found, until time.Time) (*results.Led, results.Found, error) {
-	return &results.Led{Query: q, Until: until}, f, nil
-}
-func (nothingStored) Land(context.Context, *results.Led, vpic.Answer) (bool, error) { return true, nil }
-func (nothingStored) Quit(context.Context, *results.Led, results.Failure) error     { return nil }
-func (nothingStored) Live(a vpic.Answer) results.Stored                             { return results.Stored{Answer: a} }
 
 // ownTables are for one test: what tenants have used is in the table, under names that other tests may use too.
 func ownTables(t *testing.T) tables.Names {
@@ -337,9 +331,16 @@ func TestCapacityInAFlood(t *testing.T) {
 			k := bucket20(nil)
 			shape := load.Shape{PerSecond: 15 * k.RatePerSecond, For: c.span, Instances: c.instances, Tenants: 1000, Seed: 1, Call: callsOf(c.patience)}
 			r := inVirtualTime(t, k, wholeWay(tenant.Plan{RatePerSecond: 1, Burst: 20, Weight: 1}, c.patience), shape)
-			got, used := costOf(r, load.Refused), use(r, k, shape.For)
+			got, used := costOf(r, load.Refused, "gate", "tenant", "promise"), use(r, k, shape.For)
 			t.Logf("seed %d: budget use %.3f; refused %v; admitted %v", shape.Seed, used, got, costOf(r, load.Admitted))
-			for _, kind := range []string{"gate", "tenant", "promise"} {
+			// Every VIN is another one, so every caller that is let to the gate has been elected before. Who is sent away then has written twice.
+			if vin := costOf(r, load.Refused, "vin"); vin.units > 0.1 || vin.reads > 1.01 {
+				t.Errorf("%.3f write units and %.2f reads of the answers' table for a refusal, 0.1 and one are allowed", vin.units, vin.reads)
+			}
+			if vin := costOf(r, load.Admitted, "vin"); vin.writes != 2 || vin.reads > 1.01 {
+				t.Errorf("%.3f writes and %.2f reads of the answers' table for a decode, two and one are allowed", vin.writes, vin.reads)
+			}
+			for _, kind := range []string{"gate", "tenant", "promise", "vin"} {
 				t.Logf("  refused, %s: %v", kind, costOf(r, load.Refused, kind))
 			}
 			if got.units > c.units {
@@ -361,8 +362,11 @@ func TestCapacityOfOneTenantsFlood(t *testing.T) {
 	plan := tenant.Plan{RatePerSecond: 1, Burst: 20, Weight: 1}
 	shape := load.Shape{PerSecond: 300, For: 3 * time.Second, Instances: 10, Tenants: 1, Seed: 1, Call: callsOf(3 * time.Second)}
 	r := inVirtualTime(t, bucket20(nil), wholeWay(plan, 3*time.Second), shape)
-	got := costOf(r, load.Refused)
+	got := costOf(r, load.Refused, "gate", "tenant", "promise")
 	t.Logf("seed %d: refused %v; admitted %v", shape.Seed, got, costOf(r, load.Admitted))
+	if vin := costOf(r, load.Refused, "vin"); vin.units > 0.1 || vin.reads > 1.01 {
+		t.Errorf("%.3f write units and %.2f reads of the answers' table for a refusal, 0.1 and one are allowed", vin.units, vin.reads)
+	}
 	if got.units > 0.1 || got.reads > 0.5 {
 		t.Errorf("%.3f write units and %.2f reads for a refusal, 0.1 and 0.5 are allowed", got.units, got.reads)
 	}

@@ -36,7 +36,11 @@ func TestForeseeSaysWhatAcquireWould(t *testing.T) {
 			put(s, st)
 			s.seenAt = time.Time{}
 			writes := w.count("UpdateItem")
-			foreseen, err := s.Foresee(context.Background(), tc.request)
+			asked := tc.request
+			foreseen, err := s.Foresee(context.Background(), &asked)
+			if asked.ID == "" {
+				t.Error("it has no id")
+			}
 			if err != nil || causeOf(foreseen) != tc.cause || w.count("UpdateItem") != writes && foreseen == nil {
 				t.Errorf("foreseen %+v, %v, with %d writes", foreseen, err, w.count("UpdateItem")-writes)
 			}
@@ -84,7 +88,7 @@ func TestAFullBulkheadThatIsWaitedForIsNotForeseen(t *testing.T) {
 	put(s, st)
 	s.seenAt = time.Time{}
 	for wait, want := range map[time.Duration]gate.Cause{0: gate.BulkheadFull, time.Second: ""} {
-		if r, err := s.Foresee(context.Background(), gate.Request{Key: alice, BulkheadWait: wait}); err != nil || causeOf(r) != want {
+		if r, err := s.Foresee(context.Background(), &gate.Request{Key: alice, BulkheadWait: wait}); err != nil || causeOf(r) != want {
 			t.Errorf("who waits %v: %+v, %v", wait, r, err)
 		}
 	}
@@ -93,7 +97,7 @@ func TestAFullBulkheadThatIsWaitedForIsNotForeseen(t *testing.T) {
 func TestNothingIsForeseenOfAGateThatCannotBeRead(t *testing.T) {
 	s := initialised(t, &wire{})
 	s.Table = "nowhere"
-	r, err := s.Foresee(context.Background(), gate.Request{Key: alice})
+	r, err := s.Foresee(context.Background(), &gate.Request{Key: alice})
 	var e *Error
 	if r != nil || !errors.As(err, &e) || e.Kind != KindMissingTable {
 		t.Errorf("%+v, %v", r, err)
