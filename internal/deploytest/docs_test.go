@@ -218,7 +218,7 @@ func TestDependencyCheckCanFail(t *testing.T) {
 
 // lockFaults: npm's part is pinned exactly, by checksum, and leaves the registry to whoever installs.
 func lockFaults(manifest, lock string) []string {
-	var m struct{ Dependencies, OptionalDependencies map[string]string }
+	var m struct{ Dependencies, DevDependencies, OptionalDependencies map[string]string }
 	var l struct {
 		Packages map[string]struct{ Version, Integrity, Resolved string }
 	}
@@ -229,7 +229,7 @@ func lockFaults(manifest, lock string) []string {
 		return []string{err.Error()}
 	}
 	var faults []string
-	for _, pins := range []map[string]string{m.Dependencies, m.OptionalDependencies} {
+	for _, pins := range []map[string]string{m.Dependencies, m.DevDependencies, m.OptionalDependencies} {
 		for name, version := range pins {
 			if locked := l.Packages["node_modules/"+name].Version; locked != version {
 				faults = append(faults, fmt.Sprintf("%s is %q in package.json and %q in the lock", name, version, locked))
@@ -252,8 +252,43 @@ func TestNpmsLockPinsByChecksumAndNamesNoRegistry(t *testing.T) {
 	const manifest = `{"dependencies":{"a":"1.0.0"}}`
 	wantNone(t, lockFaults(manifest, `{"packages":{"":{},"node_modules/a":{"version":"1.0.0","integrity":"x"}}}`))
 	wantFinding(t, lockFaults(`{"dependencies":{"a":"^1.0.0"}}`, `{"packages":{"node_modules/a":{"version":"1.0.0","integrity":"x"}}}`), `a is "^1.0.0"`)
+	wantFinding(t, lockFaults(`{"devDependencies":{"a":"^1.0.0"}}`, `{"packages":{"node_modules/a":{"version":"1.0.0","integrity":"x"}}}`), `a is "^1.0.0"`)
 	wantFinding(t, lockFaults(manifest, `{"packages":{"node_modules/a":{"version":"1.0.0"}}}`), "no checksum")
 	wantFinding(t, lockFaults(manifest, `{"packages":{"node_modules/a":{"version":"1.0.0","integrity":"x","resolved":"y"}}}`), "fetched from")
+}
+
+// npmFaults holds the packages that are pinned for npm against the list of dependencies.
+func npmFaults(document, manifest string) []string {
+	var m struct{ Dependencies, DevDependencies, OptionalDependencies map[string]string }
+	if err := json.Unmarshal([]byte(manifest), &m); err != nil {
+		return []string{err.Error()}
+	}
+	listed := map[string]string{}
+	for _, found := range regexp.MustCompile("(?m)^\\| npm `([^`]+)` \\| ([^ ]+) \\|").FindAllStringSubmatch(document, -1) {
+		listed[found[1]] = found[2]
+	}
+	var faults []string
+	for _, pins := range []map[string]string{m.Dependencies, m.DevDependencies, m.OptionalDependencies} {
+		for name, version := range pins {
+			if listed[name] != version {
+				faults = append(faults, fmt.Sprintf("%s is at %s, the list says %q", name, version, listed[name]))
+			}
+			delete(listed, name)
+		}
+	}
+	for name := range listed {
+		faults = append(faults, name+" is listed and not installed")
+	}
+	return faults
+}
+
+func TestEveryPackageOfNpmIsListedWithItsVersion(t *testing.T) {
+	wantNone(t, npmFaults(read(t, "docs/dependencies.md"), read(t, "tools/npm/package.json")))
+	const list = "| npm `a` | 1.0.0 | MIT | why |\n"
+	wantNone(t, npmFaults(list, `{"devDependencies":{"a":"1.0.0"}}`))
+	wantFinding(t, npmFaults(list, `{"dependencies":{"a":"1.1.0"}}`), "a is at 1.1.0")
+	wantFinding(t, npmFaults("", `{"optionalDependencies":{"a":"1.0.0"}}`), `the list says ""`)
+	wantFinding(t, npmFaults(list, `{}`), "a is listed")
 }
 
 var (
