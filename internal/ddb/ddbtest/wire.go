@@ -2,6 +2,7 @@
 package ddbtest
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -23,9 +24,13 @@ type Fault struct {
 	Body   string // ...or this body
 }
 
-// Wire stands between the SDK and a store. It is safe for use by many goroutines.
+// Wire stands between the SDK and a store. It is safe for use by many goroutines. The zero Wire does nothing to anybody, once it stands
+// before a client.
 type Wire struct {
 	next dynamodb.HTTPClient
+
+	// Name, if not nil, tells requests of one operation apart by their body, such as the key of the item. It is set before the first request.
+	Name func(op string, body []byte) string
 
 	mu      sync.Mutex
 	script  func(op string, n int) Fault
@@ -35,10 +40,16 @@ type Wire struct {
 
 // On is a client whose calls go over a new wire.
 func On(c *dynamodb.Client) (*dynamodb.Client, *Wire) {
+	w := &Wire{}
+	return w.Before(c), w
+}
+
+// Before is a client whose calls go over this wire.
+func (w *Wire) Before(c *dynamodb.Client) *dynamodb.Client {
 	o := c.Options()
-	w := &Wire{next: o.HTTPClient, asked: map[string]int{}, reached: map[string]int{}}
+	w.next, w.asked, w.reached = o.HTTPClient, map[string]int{}, map[string]int{}
 	o.HTTPClient = w
-	return dynamodb.New(o), w
+	return dynamodb.New(o)
 }
 
 // Script says what happens to the n-th request of each operation, counted from 1 and from now. It may be called by many goroutines.
@@ -59,6 +70,14 @@ func (w *Wire) Count(op string) int {
 func (w *Wire) Do(r *http.Request) (*http.Response, error) {
 	op := r.Header.Get("X-Amz-Target")
 	op = op[strings.LastIndex(op, ".")+1:]
+	if w.Name != nil {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		op = w.Name(op, body)
+	}
 	w.mu.Lock()
 	w.asked[op]++
 	script, n := w.script, w.asked[op]

@@ -204,7 +204,9 @@ func TestEachVersionOfTheKnobsIsToldOnce(t *testing.T) {
 		knobs   gate.Knobs
 	}
 	var heard []told
-	s.Knobs = func(_ context.Context, version int, inForce gate.Knobs) { heard = append(heard, told{version, inForce}) }
+	s.Knobs = func(_ context.Context, version int, inForce gate.Knobs) {
+		heard = append(heard, told{version, inForce})
+	}
 	k := testKnobs()
 	want := []told{{1, k}}
 	for n := range 3 {
@@ -225,7 +227,7 @@ func TestEachVersionOfTheKnobsIsToldOnce(t *testing.T) {
 	if !reflect.DeepEqual(heard, want) {
 		t.Errorf("told %+v, want %+v", heard, want)
 	}
-	if n := w.count("GetItem"); n != 1+2 { // its own first, and the operator's two
+	if n := w.Count("GetItem"); n != 1+2 { // its own first, and the operator's two
 		t.Errorf("%d reads", n)
 	}
 }
@@ -288,9 +290,9 @@ func TestAnOldViewRefusesForASecondAtTheMost(t *testing.T) {
 			if err := c.change(t, beside(s)); err != nil {
 				t.Fatal(err)
 			}
-			reads := w.count("GetItem")
+			reads := w.Count("GetItem")
 			now = now.Add(time.Second)
-			if l := ask(); l != nil || w.count("GetItem") != reads {
+			if l := ask(); l != nil || w.Count("GetItem") != reads {
 				t.Errorf("it looked again before the second was over: %+v", l)
 			}
 			now = now.Add(time.Millisecond)
@@ -335,7 +337,7 @@ func TestKnobsAreChangedUnderLoad(t *testing.T) {
 }
 
 func TestALostAnswerOfAChangeIsNoError(t *testing.T) {
-	for name, f := range map[string]fault{"connection lost": {lost: true}, "timed out": {hang: true}} {
+	for name, f := range map[string]fault{"connection lost": {Lost: true}, "timed out": {Hang: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for op, do := range map[string]func(*Store) (Change, error){
@@ -354,18 +356,18 @@ func TestALostAnswerOfAChangeIsNoError(t *testing.T) {
 			} {
 				w := &wire{}
 				s := initialised(t, w)
-				w.script = func(op string, n int) fault {
+				w.Script(func(op string, n int) fault {
 					if op == "UpdateItem" && n == 1 {
 						return f
 					}
 					return fault{}
-				}
+				})
 				change, err := do(s)
 				after := change.After
 				if err != nil || change.Before.Version != 1 || after.Version != 2 || !reflect.DeepEqual(normal(after), normal(state(t, s))) {
 					t.Errorf("%s: %+v, %v", op, after, err)
 				}
-				if n := w.count("UpdateItem"); n != 1 {
+				if n := w.Count("UpdateItem"); n != 1 {
 					t.Errorf("%s: written %d times", op, n)
 				}
 			}

@@ -35,14 +35,14 @@ func TestForeseeSaysWhatAcquireWould(t *testing.T) {
 			tc.state(&st)
 			put(s, st)
 			s.seenAt = time.Time{}
-			writes := w.count("UpdateItem")
+			writes := w.Count("UpdateItem")
 			asked := tc.request
 			foreseen, err := s.Foresee(context.Background(), &asked)
 			if asked.ID == "" {
 				t.Error("it has no id")
 			}
-			if err != nil || causeOf(foreseen) != tc.cause || w.count("UpdateItem") != writes && foreseen == nil {
-				t.Errorf("foreseen %+v, %v, with %d writes", foreseen, err, w.count("UpdateItem")-writes)
+			if err != nil || causeOf(foreseen) != tc.cause || w.Count("UpdateItem") != writes && foreseen == nil {
+				t.Errorf("foreseen %+v, %v, with %d writes", foreseen, err, w.Count("UpdateItem")-writes)
 			}
 			if foreseen != nil && foreseen.RetryAfter < time.Second {
 				t.Errorf("retry after %v", foreseen.RetryAfter)

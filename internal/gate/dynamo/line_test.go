@@ -188,7 +188,7 @@ func TestACrowdAtOneDoorIsServedOrToldSo(t *testing.T) {
 	if served.Load() < 2 {
 		t.Errorf("%d served, %d told", served.Load(), full.Load())
 	}
-	if n := w.count("UpdateItem"); n > 2*int(served.Load())+16*5 {
+	if n := w.Count("UpdateItem"); n > 2*int(served.Load())+16*5 {
 		t.Errorf("%d writes for %d served", n, served.Load())
 	}
 }
@@ -201,10 +201,9 @@ func TestKinesisClient777_LostAnswersInTheLine(t *testing.T) {
 		first := ask(s, "alice", 0)
 		other := beside(s) // its answers are not lost
 		other.Client = realClient
-		base := w.count("UpdateItem")
-		w.script = func(op string, n int) fault {
-			return fault{lost: op == "UpdateItem" && n == base+1+lost || op == "GetItem" && n%3 == 0 && lost > 2}
-		}
+		w.Script(func(op string, n int) fault {
+			return fault{Lost: op == "UpdateItem" && n == 1+lost || op == "GetItem" && n%3 == 0 && lost > 2}
+		})
 		served := make(chan got)
 		go func() { served <- ask(s, "bob", 20*time.Second) }()
 		waitFor(t, s, func(st gate.State) bool { return len(st.Tickets) == 1 })
@@ -320,10 +319,10 @@ func TestGHSA76rv2r9vC5m6_RefusalsDoNotWriteTheHotItem(t *testing.T) {
 				t.Fatalf("%s: %+v %+v %v", name, l, refusal, err)
 			}
 		}
-		if n := w.count("UpdateItem"); n != 0 {
+		if n := w.Count("UpdateItem"); n != 0 {
 			t.Errorf("%s: %d writes for 1000 refusals", name, n)
 		}
-		if n := w.count("GetItem"); n > 12 || (name == "held" || name == "dry") && n > 3 {
+		if n := w.Count("GetItem"); n > 12 || (name == "held" || name == "dry") && n > 3 {
 			t.Errorf("%s: %d reads for 1000 refusals within a second", name, n)
 		}
 	}
@@ -403,12 +402,12 @@ func TestAWriteInVainMakesShy(t *testing.T) {
 	}
 	tryOnce := func() (*gate.Lease, *gate.Refusal, int) {
 		t.Helper()
-		writes := w.count("UpdateItem")
+		writes := w.Count("UpdateItem")
 		l, refusal, err := s.Acquire(context.Background(), gate.Request{Key: alice})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return l, refusal, w.count("UpdateItem") - writes
+		return l, refusal, w.Count("UpdateItem") - writes
 	}
 	if err := s.Prime(context.Background()); err != nil { // it has seen a full bucket...
 		t.Fatal(err)

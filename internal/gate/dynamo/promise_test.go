@@ -119,8 +119,8 @@ func TestRefusalsOfTenInstancesCostAtMostNineWritesInAHundred(t *testing.T) {
 		now = now.Add(10 * time.Millisecond)
 		refused(t, all[n%10])
 	}
-	wrote := w.count("promise UpdateItem")
-	t.Logf("240 refusals: %d writes, %.3f each; %d reads of the gate, %d of the promise", wrote, float64(wrote)/240, w.count("GetItem"), w.count("promise GetItem"))
+	wrote := w.Count("promise UpdateItem")
+	t.Logf("240 refusals: %d writes, %.3f each; %d reads of the gate, %d of the promise", wrote, float64(wrote)/240, w.Count("GetItem"), w.Count("promise GetItem"))
 	if wrote > 21 || wrote < 15 { // fewer than 20 where this machine was late for some
 		t.Errorf("%d writes for 240 refusals", wrote)
 	}
@@ -153,9 +153,9 @@ func TestTenInstancesBeginARoundTogether(t *testing.T) {
 // the promise is left alone for a moment.
 func TestAPromiseThatFailsIsNoErrorAndIsLeftAlone(t *testing.T) {
 	for name, f := range map[string]fault{
-		"throttled": {status: 400, code: "ThrottlingException"}, "missing table": {status: 400, code: "ResourceNotFoundException"},
-		"denied": {status: 400, code: "AccessDeniedException"}, "validation": {status: 400, code: "ValidationException"},
-		"no connection": {cut: true}, "no answer": {before: true}, "unreadable": {status: 200, body: "{"}, "server error": {status: 500, code: "InternalServerError"},
+		"throttled": {Status: 400, Code: "ThrottlingException"}, "missing table": {Status: 400, Code: "ResourceNotFoundException"},
+		"denied": {Status: 400, Code: "AccessDeniedException"}, "validation": {Status: 400, Code: "ValidationException"},
+		"no connection": {Cut: true}, "no answer": {Before: true}, "unreadable": {Status: 200, Body: "{"}, "server error": {Status: 500, Code: "InternalServerError"},
 	} {
 		for _, op := range []string{"GetItem", "UpdateItem"} {
 			t.Run(name+"/"+op, func(t *testing.T) {
@@ -163,13 +163,13 @@ func TestAPromiseThatFailsIsNoErrorAndIsLeftAlone(t *testing.T) {
 				w := &wire{}
 				s := dry(t, w)
 				tried := 0
-				w.script = func(o string, _ int) fault {
+				w.Script(func(o string, _ int) fault {
 					if o != "promise "+op {
 						return fault{}
 					}
 					tried++
 					return f
-				}
+				})
 				start := time.Now()
 				for range 30 {
 					if r := refused(t, s); r.RetryAfter < 10*time.Second || r.RetryAfter > 15*time.Second {
@@ -188,22 +188,22 @@ func TestAPromiseThatFailsIsNoErrorAndIsLeftAlone(t *testing.T) {
 }
 
 func TestAReserveWhoseAnswerIsLostMovesThePlacesOnce(t *testing.T) {
-	for name, f := range map[string]fault{"connection lost": {lost: true}, "timed out": {hang: true}} {
+	for name, f := range map[string]fault{"connection lost": {Lost: true}, "timed out": {Hang: true}} {
 		t.Run(name, func(t *testing.T) {
 			w := &wire{}
 			s := dry(t, w)
-			w.script = func(op string, _ int) fault {
+			w.Script(func(op string, _ int) fault {
 				if op == "promise UpdateItem" {
 					return f
 				}
 				return fault{}
-			}
+			})
 			refused(t, s)
 			p := promised(t, s)
-			if w.count("promise UpdateItem") != 1 || p.Round != 1 || len(p.Blocks) != 1 {
-				t.Fatalf("%d writes, %+v", w.count("promise UpdateItem"), p)
+			if w.Count("promise UpdateItem") != 1 || p.Round != 1 || len(p.Blocks) != 1 {
+				t.Fatalf("%d writes, %+v", w.Count("promise UpdateItem"), p)
 			}
-			w.script = nil
+			w.Script(nil)
 			for id := range p.Blocks { // the same write once more, as a network may deliver it
 				again := gate.Reserve{ID: id, Now: noon, From: noon + 10_000_000, Step: blockAt20, Most: noon + 50_000_000, Fresh: true, Absurd: noon + 120_000_000}
 				if applied, err := s.reserve(context.Background(), again); err != nil || applied {
@@ -232,7 +232,7 @@ func TestAHeldCrowdComesBackOverSomeSeconds(t *testing.T) {
 		}
 		told[r.RetryAfter] = true
 	}
-	if n := w.count("promise GetItem") + w.count("promise UpdateItem"); len(told) < 4 || n != 0 {
+	if n := w.Count("promise GetItem") + w.Count("promise UpdateItem"); len(told) < 4 || n != 0 {
 		t.Errorf("%v, %d calls to the promise", told, n)
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"reflect"
 	"strings"
 	"sync"
@@ -17,79 +15,21 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
+	"vingate/internal/ddb/ddbtest"
 	"vingate/internal/gate"
 )
 
-// wire stands between the SDK and the store. A script sees every request and may do to it what networks do.
-type wire struct {
-	mu     sync.Mutex
-	calls  map[string]int // operation -> requests that reached the store; "promise " before those of the promise
-	script func(op string, n int) fault
-	seen   map[string]int
-}
+type (
+	wire  = ddbtest.Wire
+	fault = ddbtest.Fault
+)
 
-type fault struct {
-	lost   bool   // applied, and the answer dropped
-	cut    bool   // never reaches the store
-	hang   bool   // applied, and no answer until the caller gives up
-	before bool   // no answer and not applied until the caller gives up
-	status int    // an answer of the store's own...
-	code   string // ...with this error code
-	body   string
-}
-
-func (w *wire) Do(r *http.Request) (*http.Response, error) {
-	op := r.Header.Get("X-Amz-Target")
-	op = op[strings.LastIndex(op, ".")+1:]
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return nil, err
-	}
-	r.Body = io.NopCloser(bytes.NewReader(body))
+// byItem sets "promise " before the calls of the promise.
+func byItem(op string, body []byte) string {
 	if bytes.Contains(body, []byte(`"promise#`)) {
-		op = "promise " + op
+		return "promise " + op
 	}
-	w.mu.Lock()
-	w.seen[op]++
-	var f fault
-	if w.script != nil {
-		f = w.script(op, w.seen[op])
-	}
-	w.mu.Unlock()
-	switch {
-	case f.cut:
-		return nil, errors.New("connection refused")
-	case f.before:
-		<-r.Context().Done()
-		return nil, r.Context().Err()
-	case f.status != 0:
-		body := f.body
-		if body == "" {
-			body = fmt.Sprintf(`{"__type":"com.amazonaws.dynamodb.v20120810#%s","message":"scripted"}`, f.code)
-		}
-		return &http.Response{StatusCode: f.status, Header: http.Header{"Content-Type": {"application/x-amz-json-1.0"}},
-			Body: io.NopCloser(strings.NewReader(body)), Request: r}, nil
-	}
-	w.mu.Lock()
-	w.calls[op]++
-	w.mu.Unlock()
-	resp, err := http.DefaultTransport.RoundTrip(r)
-	if err == nil && (f.lost || f.hang) {
-		io.Copy(io.Discard, resp.Body)
-		resp.Body.Close()
-		if f.hang {
-			<-r.Context().Done()
-			return nil, r.Context().Err()
-		}
-		return nil, io.ErrUnexpectedEOF
-	}
-	return resp, err
-}
-
-func (w *wire) count(op string) int {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.calls[op]
+	return op
 }
 
 var gates atomic.Int64
@@ -99,10 +39,8 @@ func newStore(t testing.TB, w *wire) *Store {
 	t.Helper()
 	client := realClient
 	if w != nil {
-		w.calls, w.seen = map[string]int{}, map[string]int{}
-		o := realClient.Options()
-		o.HTTPClient = w
-		client = dynamodb.New(o)
+		w.Name = byItem
+		client = w.Before(realClient)
 	}
 	var ids atomic.Int64
 	return New(Config{Client: client, Table: table, Name: fmt.Sprint("g", gates.Add(1)),
@@ -158,10 +96,10 @@ func TestAdmissionAndReleaseCostTwoWritesAndOneRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := w.count("UpdateItem"); n != 20 {
+	if n := w.Count("UpdateItem"); n != 20 {
 		t.Errorf("%d writes for 10 admissions and releases", n)
 	}
-	if n := w.count("GetItem"); n != 1 { // the clock stands still: the view of the last write is young enough
+	if n := w.Count("GetItem"); n != 1 { // the clock stands still: the view of the last write is young enough
 		t.Errorf("%d reads", n)
 	}
 	st := state(t, s)
@@ -177,7 +115,7 @@ func TestEnvoyRatelimit427_RefusedLeavesEveryByteAndWritesNothing(t *testing.T) 
 	for range 3 {
 		mustAcquire(t, s, alice)
 	}
-	before, writes := stored(t, s), w.count("UpdateItem")
+	before, writes := stored(t, s), w.Count("UpdateItem")
 	for _, refused := range []func(gate.State) gate.State{
 		func(st gate.State) gate.State { return st },
 		func(st gate.State) gate.State { st.TAT = noon + 1e9; return st },
@@ -195,26 +133,26 @@ func TestEnvoyRatelimit427_RefusedLeavesEveryByteAndWritesNothing(t *testing.T) 
 			t.Error("a refusal changed the gate")
 		}
 	}
-	if n := w.count("UpdateItem"); n != writes {
+	if n := w.Count("UpdateItem"); n != writes {
 		t.Errorf("%d writes for refusals", n-writes)
 	}
 }
 
 // kinesis-client#777, aws-sdk-java#2667: the answer is lost after the write was applied. The caller holds one lease for one token.
 func TestKinesisClient777_LostAnswerIsAdmittedOnce(t *testing.T) {
-	for name, f := range map[string]fault{"connection lost": {lost: true}, "timed out": {hang: true}} {
+	for name, f := range map[string]fault{"connection lost": {Lost: true}, "timed out": {Hang: true}} {
 		for lost := 1; lost <= 3; lost++ {
 			t.Run(fmt.Sprint(name, lost), func(t *testing.T) {
 				w := &wire{}
 				s := initialised(t, w)
 				mustAcquire(t, s, gate.Key{Route: gate.Interactive, Tenant: "first"}) // busy, not reset
 				before := state(t, s)
-				w.script = func(op string, n int) fault {
-					if op == "UpdateItem" && n > 1 && n <= 1+lost {
+				w.Script(func(op string, n int) fault {
+					if op == "UpdateItem" && n <= lost {
 						return f
 					}
 					return fault{}
-				}
+				})
 				l := mustAcquire(t, s, alice)
 				st := state(t, s)
 				if len(st.Leases) != 2 || st.Leases[l.ID].Time() != l.End || st.TAT != before.TAT+50_000 {
@@ -236,7 +174,7 @@ func TestLostAnswerOfAReleaseIsNoError(t *testing.T) {
 		w := &wire{}
 		s := initialised(t, w)
 		l := mustAcquire(t, s, alice)
-		w.script = func(op string, n int) fault { return fault{lost: op == "UpdateItem" && n == 2} }
+		w.Script(func(op string, n int) fault { return fault{Lost: op == "UpdateItem" && n == 1} })
 		if err := s.Release(context.Background(), l, outcome); err != nil {
 			t.Errorf("%s: %v", outcome.Kind, err)
 		}
@@ -252,39 +190,39 @@ func TestZaeLimiter332_EveryStoreErrorIsAnErrorOfItsKind(t *testing.T) {
 		f    fault
 		kind Kind
 	}{
-		"throttled":          {fault{status: 400, code: "ProvisionedThroughputExceededException"}, KindThrottled},
-		"throttling":         {fault{status: 400, code: "ThrottlingException"}, KindThrottled},
-		"account limit":      {fault{status: 400, code: "RequestLimitExceeded"}, KindThrottled},
-		"conflict":           {fault{status: 400, code: "TransactionConflictException"}, KindContended},
-		"replica conflict":   {fault{status: 400, code: "ReplicatedWriteConflictException"}, KindContended},
-		"validation":         {fault{status: 400, code: "ValidationException"}, KindInvalid},
-		"denied":             {fault{status: 400, code: "AccessDeniedException"}, KindDenied},
-		"expired token":      {fault{status: 400, code: "ExpiredTokenException"}, KindDenied},
-		"unknown caller":     {fault{status: 400, code: "UnrecognizedClientException"}, KindDenied},
-		"missing table":      {fault{status: 400, code: "ResourceNotFoundException"}, KindMissingTable},
-		"internal error":     {fault{status: 500, code: "InternalServerError"}, KindUnreachable},
-		"unnamed 503":        {fault{status: 503, code: "ServiceUnavailable"}, KindUnreachable},
-		"unnamed 500":        {fault{status: 500, code: "InternalFailure"}, KindUnreachable},
-		"unnamed 504":        {fault{status: 504, code: "UnknownError"}, KindUnreachable},
-		"request timeout":    {fault{status: 408, code: "RequestTimeout"}, KindUnreachable},
-		"unnamed 429":        {fault{status: 429, code: "Whatever"}, KindThrottled},
-		"slow down":          {fault{status: 400, code: "Throttling"}, KindThrottled},
-		"gateway error":      {fault{status: 503, body: "<html>unavailable</html>"}, KindUnreachable},
-		"unreadable answer":  {fault{status: 200, body: "{"}, KindUnreachable},
-		"refused connection": {fault{cut: true}, KindUnreachable},
-		"no answer":          {fault{before: true}, KindTimeout},
+		"throttled":          {fault{Status: 400, Code: "ProvisionedThroughputExceededException"}, KindThrottled},
+		"throttling":         {fault{Status: 400, Code: "ThrottlingException"}, KindThrottled},
+		"account limit":      {fault{Status: 400, Code: "RequestLimitExceeded"}, KindThrottled},
+		"conflict":           {fault{Status: 400, Code: "TransactionConflictException"}, KindContended},
+		"replica conflict":   {fault{Status: 400, Code: "ReplicatedWriteConflictException"}, KindContended},
+		"validation":         {fault{Status: 400, Code: "ValidationException"}, KindInvalid},
+		"denied":             {fault{Status: 400, Code: "AccessDeniedException"}, KindDenied},
+		"expired token":      {fault{Status: 400, Code: "ExpiredTokenException"}, KindDenied},
+		"unknown caller":     {fault{Status: 400, Code: "UnrecognizedClientException"}, KindDenied},
+		"missing table":      {fault{Status: 400, Code: "ResourceNotFoundException"}, KindMissingTable},
+		"internal error":     {fault{Status: 500, Code: "InternalServerError"}, KindUnreachable},
+		"unnamed 503":        {fault{Status: 503, Code: "ServiceUnavailable"}, KindUnreachable},
+		"unnamed 500":        {fault{Status: 500, Code: "InternalFailure"}, KindUnreachable},
+		"unnamed 504":        {fault{Status: 504, Code: "UnknownError"}, KindUnreachable},
+		"request timeout":    {fault{Status: 408, Code: "RequestTimeout"}, KindUnreachable},
+		"unnamed 429":        {fault{Status: 429, Code: "Whatever"}, KindThrottled},
+		"slow down":          {fault{Status: 400, Code: "Throttling"}, KindThrottled},
+		"gateway error":      {fault{Status: 503, Body: "<html>unavailable</html>"}, KindUnreachable},
+		"unreadable answer":  {fault{Status: 200, Body: "{"}, KindUnreachable},
+		"refused connection": {fault{Cut: true}, KindUnreachable},
+		"no answer":          {fault{Before: true}, KindTimeout},
 	} {
 		for _, op := range []string{"GetItem", "UpdateItem"} {
 			t.Run(name+"/"+op, func(t *testing.T) {
 				t.Parallel()
 				w := &wire{}
 				s := initialised(t, w)
-				w.script = func(o string, n int) fault {
+				w.Script(func(o string, n int) fault {
 					if o == op {
 						return c.f
 					}
 					return fault{}
-				}
+				})
 				start := time.Now()
 				l, refusal, err := s.Acquire(context.Background(), gate.Request{Key: alice})
 				var e *Error
@@ -294,7 +232,7 @@ func TestZaeLimiter332_EveryStoreErrorIsAnErrorOfItsKind(t *testing.T) {
 				if took := time.Since(start); took > 5*time.Second { // a hang, not a measurement: the budgets are 0.4 and 0.25 s
 					t.Errorf("took %v", took)
 				}
-				if w.script = nil; len(state(t, s).Leases) > 0 {
+				if w.Script(nil); len(state(t, s).Leases) > 0 {
 					t.Error("a lease is left")
 				}
 			})
@@ -306,9 +244,9 @@ func TestZaeLimiter332_EveryStoreErrorIsAnErrorOfItsKind(t *testing.T) {
 func TestUnknownOutcomeIsGivenBack(t *testing.T) {
 	w := &wire{}
 	s := initialised(t, w)
-	w.script = func(op string, n int) fault {
-		return fault{lost: op == "UpdateItem" && n == 1, cut: op == "GetItem" && n > 1}
-	}
+	w.Script(func(op string, n int) fault {
+		return fault{Lost: op == "UpdateItem" && n == 1, Cut: op == "GetItem" && n > 1}
+	})
 	l, refusal, err := s.Acquire(context.Background(), gate.Request{Key: alice})
 	if l != nil || refusal != nil || err == nil {
 		t.Fatalf("%+v, %+v, %v", l, refusal, err)
@@ -322,13 +260,13 @@ func TestCallerWhoLeavesDuringAcquireHoldsNothing(t *testing.T) {
 	w := &wire{}
 	s := initialised(t, w)
 	ctx, cancel := context.WithCancel(context.Background())
-	w.script = func(op string, n int) fault {
+	w.Script(func(op string, n int) fault {
 		if op == "UpdateItem" && n == 1 {
 			cancel()
-			return fault{hang: true}
+			return fault{Hang: true}
 		}
 		return fault{}
-	}
+	})
 	l, refusal, err := s.Acquire(ctx, gate.Request{Key: alice})
 	var e *Error
 	if l != nil || refusal != nil || !errors.As(err, &e) || e.Kind != KindCanceled {
@@ -405,13 +343,13 @@ func TestThrottledReleasesHoldOnceAndAlwaysFree(t *testing.T) {
 	w := &wire{}
 	s := initialised(t, w)
 	a, b, c := mustAcquire(t, s, alice), mustAcquire(t, s, alice), mustAcquire(t, s, alice)
-	writes := w.count("UpdateItem")
+	writes := w.Count("UpdateItem")
 	for _, l := range []*gate.Lease{a, b, c} {
 		if err := s.Release(context.Background(), l, gate.Outcome{Kind: gate.Throttled, RetryAfter: 3 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := w.count("UpdateItem") - writes; n > 6 {
+	if n := w.Count("UpdateItem") - writes; n > 6 {
 		t.Errorf("3 throttled releases took %d writes", n)
 	}
 	st := state(t, s)
@@ -565,14 +503,14 @@ func TestViewShowsTheGateAndIsReadAtMostOnceASecond(t *testing.T) {
 	w := &wire{}
 	s := initialised(t, w)
 	mustAcquire(t, s, alice)
-	reads := w.count("GetItem")
+	reads := w.Count("GetItem")
 	for range 20 {
 		v, err := s.View(context.Background())
 		if err != nil || v.InFlight != 1 || v.Limit != 4 || v.Knobs != testKnobs() || v.KnobsVersion != 1 {
 			t.Fatalf("%+v, %v", v, err)
 		}
 	}
-	if n := w.count("GetItem") - reads; n != 0 {
+	if n := w.Count("GetItem") - reads; n != 0 {
 		t.Errorf("%d reads for 20 views within a second", n)
 	}
 }
@@ -584,7 +522,7 @@ func TestWhatWasSeenIsToldWithoutACallForASecond(t *testing.T) {
 		t.Error("something was seen before the first call")
 	}
 	mustAcquire(t, s, alice)
-	calls := w.count("GetItem") + w.count("UpdateItem")
+	calls := w.Count("GetItem") + w.Count("UpdateItem")
 	if v, ok := s.Seen(); !ok || v.InFlight != 1 || v.NextToken <= 0 {
 		t.Errorf("%+v, %v", v, ok)
 	}
@@ -592,7 +530,7 @@ func TestWhatWasSeenIsToldWithoutACallForASecond(t *testing.T) {
 	if v, ok := s.Seen(); ok {
 		t.Errorf("it is older than a second: %+v", v)
 	}
-	if n := w.count("GetItem") + w.count("UpdateItem") - calls; n != 0 {
+	if n := w.Count("GetItem") + w.Count("UpdateItem") - calls; n != 0 {
 		t.Errorf("%d calls", n)
 	}
 }
@@ -604,14 +542,14 @@ func TestThawedInstanceReadsAgain(t *testing.T) {
 	now := noon.Time()
 	s.Now = func() time.Time { return now }
 	mustAcquire(t, s, alice)
-	reads := w.count("GetItem")
+	reads := w.Count("GetItem")
 	for _, jump := range []time.Duration{5 * time.Minute, -time.Minute} { // thawed; clock set back
 		now = now.Add(jump)
 		if _, _, err := s.Acquire(context.Background(), gate.Request{Key: alice}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := w.count("GetItem") - reads; n != 2 {
+	if n := w.Count("GetItem") - reads; n != 2 {
 		t.Errorf("%d reads", n)
 	}
 }
@@ -621,7 +559,7 @@ func TestThawedInstanceReadsAgain(t *testing.T) {
 func TestAPauseThatCouldNotBeWrittenIsObeyedAndWrittenLater(t *testing.T) {
 	for name, lose := range map[string]func(t *testing.T, s *Store, w *wire, l *gate.Lease){
 		"the store is away": func(t *testing.T, s *Store, w *wire, l *gate.Lease) {
-			w.script = func(string, int) fault { return fault{cut: true} }
+			w.Script(func(string, int) fault { return fault{Cut: true} })
 		},
 		"the lease was reclaimed": func(t *testing.T, s *Store, w *wire, l *gate.Lease) {
 			st := state(t, s)
@@ -639,7 +577,7 @@ func TestAPauseThatCouldNotBeWrittenIsObeyedAndWrittenLater(t *testing.T) {
 			if err := s.Release(context.Background(), l, gate.Outcome{Kind: gate.Throttled, RetryAfter: time.Minute}); err == nil {
 				t.Fatal("the release was applied: this shows nothing")
 			}
-			w.script = nil
+			w.Script(nil)
 			now = now.Add(2 * time.Second)
 			_, refusal, err := s.Acquire(context.Background(), gate.Request{Key: alice})
 			if err != nil || refusal == nil || refusal.Cause != gate.Held || refusal.RetryAfter < 58*time.Second {

@@ -17,7 +17,7 @@ func TestASweepCountsAndRemovesWhatCrashedInstancesLeft(t *testing.T) {
 	if got, err := s.Sweep(t.Context()); err != nil || got.Leases != 0 || len(got.After.Leases) != 1 {
 		t.Fatalf("a live lease: %+v, %v", got, err)
 	}
-	before, writes := state(t, s), w.count("UpdateItem")
+	before, writes := state(t, s), w.Count("UpdateItem")
 	s.Now = func() time.Time { return lease.End.Add(s.seen.Knobs.SkewBound + 2*time.Millisecond) }
 	got, err := s.Sweep(t.Context())
 	if err != nil || got.Leases != 1 || got.Tickets != 0 {
@@ -33,7 +33,7 @@ func TestASweepCountsAndRemovesWhatCrashedInstancesLeft(t *testing.T) {
 	if got, err := s.Sweep(t.Context()); err != nil || got.Leases != 0 {
 		t.Errorf("again: %+v, %v", got, err)
 	}
-	if n := w.count("UpdateItem") - writes; n != 1 {
+	if n := w.Count("UpdateItem") - writes; n != 1 {
 		t.Errorf("%d writes, want one", n)
 	}
 }
