@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"vingate/internal/logtest"
 )
 
 // live points the commands at a real store with tables and a gate.
@@ -143,7 +145,7 @@ func TestGateWatchOnATerminal(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
 	exit := make(chan int, 1)
-	var errs output
+	var errs logtest.Buffer
 	go func() { exit <- run(ctx, []string{"gate", "watch", "--interval", "100ms"}, slave, &errs) }()
 
 	var seen bytes.Buffer

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -14,12 +13,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"vingate/internal/devstack"
+	"vingate/internal/logtest"
 )
 
 // bin holds parts that stand in for the built ones.
@@ -51,26 +50,9 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
-}
-
 // command is one run of the program inside this process.
 type command struct {
-	out, err  output
+	out, err  logtest.Buffer
 	interrupt context.CancelFunc
 	exit      chan int
 }

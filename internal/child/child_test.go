@@ -13,12 +13,12 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"vingate/internal/child"
+	"vingate/internal/logtest"
 )
 
 // processState is the letter of /proc/pid/stat, "" when there is no such process.
@@ -47,23 +47,6 @@ func gone(pid int) bool {
 	return s == "" || s == "Z" || s == "X"
 }
 
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
 func start(t *testing.T, p *child.Parent, script string, log *child.Log) *child.Child {
 	t.Helper()
 	s := child.Spec{Path: "/bin/sh", Args: []string{"-c", script}, Env: []string{"PATH=/usr/bin:/bin"}}
@@ -85,7 +68,7 @@ func parent(t *testing.T) *child.Parent {
 }
 
 func TestAChildsOutputIsCompleteWhenItIsDone(t *testing.T) {
-	var buf buffer
+	var buf logtest.Buffer
 	c := start(t, parent(t), `echo one; echo two >&2; printf three; exit 3`, child.NewLog(&buf))
 	<-c.Done()
 	if got := c.State().ExitCode(); got != 3 {
@@ -217,7 +200,7 @@ func TestChildrenEndWhenTheirParentIsKilled(t *testing.T) {
 }
 
 func TestALineWithoutAnEndComesOutInPieces(t *testing.T) {
-	var buf buffer
+	var buf logtest.Buffer
 	w := child.NewLog(&buf).Lines("x", nil)
 	long := strings.Repeat("a", 200_000)
 	for i := 0; i < len(long); i += 1000 {

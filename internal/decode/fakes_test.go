@@ -1,7 +1,6 @@
 package decode
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +13,7 @@ import (
 
 	"vingate/internal/config"
 	"vingate/internal/gate"
+	"vingate/internal/logtest"
 	"vingate/internal/results"
 	"vingate/internal/tenant"
 	"vingate/internal/vpic"
@@ -44,7 +44,7 @@ type world struct {
 	rows     map[string]results.Row // flights, verdicts, ...
 	ids      int                    // of leaders
 	hushed   map[string]results.Standing
-	logged   bytes.Buffer
+	logged   logtest.Buffer
 
 	// What the parts do. The defaults are those of a good day.
 	acquire func(context.Context, gate.Request) (*gate.Lease, *gate.Refusal, error)
@@ -83,19 +83,8 @@ func newWorld(t *testing.T) (*world, *Service) {
 	return w, New(Config{
 		Gate: (*fakeGate)(w), Tenants: (*fakeTenants)(w), Upstream: (*fakeUpstream)(w), Results: (*fakeResults)(w),
 		MaxWaitBatch: 15 * time.Second, BatchTokenCost: 2, UpstreamTimeout: 10 * time.Second, RequestDeadline: 27 * time.Second, AfterCall: config.AfterCall, SkewBound: skewBound,
-		Log: slog.New(slog.NewJSONHandler(&syncWriter{w: &w.logged, mu: &w.mu}, nil)),
+		Log: slog.New(slog.NewJSONHandler(&w.logged, nil)),
 	})
-}
-
-type syncWriter struct {
-	w  *bytes.Buffer
-	mu *sync.Mutex
-}
-
-func (s *syncWriter) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.w.Write(b)
 }
 
 func (w *world) note(format string, args ...any) {

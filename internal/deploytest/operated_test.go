@@ -31,6 +31,7 @@ import (
 	"vingate/internal/gate/dynamo"
 	"vingate/internal/keeper"
 	"vingate/internal/locallambda"
+	"vingate/internal/logtest"
 	"vingate/internal/observe"
 	"vingate/internal/tables"
 	"vingate/internal/tenant"
@@ -164,24 +165,6 @@ func newNHTSA(t *testing.T) *nhtsa {
 	return n
 }
 
-// output collects what the functions write to stdout.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
-}
-
 // stack is both built functions with the template's variables, behind a front door.
 type stack struct {
 	t              *testing.T
@@ -191,7 +174,7 @@ type stack struct {
 	nhtsa          *nhtsa
 	front, keep    *locallambda.Server
 	gate           *dynamo.Store
-	out            *output
+	out            *logtest.Buffer
 	serial         atomic.Int64
 }
 
@@ -203,7 +186,7 @@ const (
 // newStack starts everything but the gate, which is the keeper's to make. extra is more of the functions' environment.
 func newStack(t *testing.T, extra ...string) *stack {
 	t.Helper()
-	s := &stack{t: t, bin: bootstraps(t), home: t.TempDir(), out: &output{}}
+	s := &stack{t: t, bin: bootstraps(t), home: t.TempDir(), out: &logtest.Buffer{}}
 	store, err := devstack.StartStore(t.Context(), devstack.Options{Dynoxide: devstack.Find(".", os.Getenv).Dynoxide})
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@
 package devstack
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,6 +23,7 @@ import (
 
 	"vingate/internal/config"
 	"vingate/internal/gate"
+	"vingate/internal/logtest"
 	"vingate/internal/tables"
 )
 
@@ -48,27 +47,10 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-type logs struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // options are those of a whole stack of this test's parts with the real store.
-func options(t *testing.T) (Options, *logs) {
+func options(t *testing.T) (Options, *logtest.Buffer) {
 	t.Helper()
-	var log logs
+	var log logtest.Buffer
 	places := Find(".", os.Getenv)
 	t.Cleanup(func() {
 		if t.Failed() {

@@ -20,6 +20,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"vingate/internal/logtest"
 )
 
 // witness stands between the tool and the edge and writes down when which call came and when its answer allowed the next one.
@@ -78,12 +80,12 @@ func (w *witness) seen() []witnessed {
 }
 
 // tool runs the built vingate and returns it while it runs.
-func (p *product) tool(t *testing.T, api string, args ...string) (*exec.Cmd, *logs) {
+func (p *product) tool(t *testing.T, api string, args ...string) (*exec.Cmd, *logtest.Buffer) {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(places.Bin, "vingate"), args...)
 	cmd.Env = []string{"VINGATE_API=" + api}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	said := &logs{}
+	said := &logtest.Buffer{}
 	cmd.Stdout, cmd.Stderr = said, said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"vingate/internal/devstack"
+	"vingate/internal/logtest"
 	"vingate/internal/standin"
 	"vingate/internal/vin"
 )
@@ -53,31 +54,14 @@ func run(m *testing.M) int {
 // product is a running vingate.
 type product struct {
 	*devstack.Stack
-	log *logs
-}
-
-type logs struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
+	log *logtest.Buffer
 }
 
 // start runs the product with these instances and knobs ("NAME=value"), and nothing of the environment of whoever runs the tests
 // but the path.
 func start(t *testing.T, instances, concurrency int, knobs ...string) *product {
 	t.Helper()
-	p := &product{log: &logs{}}
+	p := &product{log: &logtest.Buffer{}}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("log of the parts:\n%s", p.log.String())

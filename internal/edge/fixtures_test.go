@@ -23,6 +23,7 @@ import (
 	"vingate/internal/config"
 	"vingate/internal/decode"
 	"vingate/internal/gate"
+	"vingate/internal/logtest"
 	"vingate/internal/results"
 	"vingate/internal/tenant"
 	"vingate/internal/vpic"
@@ -70,7 +71,7 @@ type edgeOf struct {
 	spent    int // tokens
 	calls    int
 	items    map[string]map[string]types.AttributeValue
-	log      bytes.Buffer
+	log      logtest.Buffer
 	upstream func(vpic.Query) (map[string]string, error) // row of the answer
 	batched  [][]vpic.Query                              // batch calls
 	gate     func() (*gate.Refusal, error)
@@ -125,7 +126,7 @@ func play(t *testing.T, nhtsa decode.Upstream) *edgeOf {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := slog.New(slog.NewJSONHandler(&locked{&e.mu, &e.log}, nil))
+	log := slog.New(slog.NewJSONHandler(&e.log, nil))
 	service := decode.New(decode.Config{
 		Gate: (*playedGate)(e), Tenants: (*playedTenants)(e), Upstream: nhtsa,
 		Results:      results.New(results.Config{Client: (*playedTable)(e), Table: "results", Lives: results.Lives{Hard: 720 * time.Hour, Soft: 168 * time.Hour, Negative: 24 * time.Hour}}),
@@ -134,13 +135,6 @@ func play(t *testing.T, nhtsa decode.Upstream) *edgeOf {
 	e.Handler = New(Config{Decoder: service, Gate: (*playedGate)(e), Callers: callers, Rates: (*playedTenants)(e), Version: "1.2.3", Log: log})
 	return e
 }
-
-type locked struct {
-	mu *sync.Mutex
-	b  *bytes.Buffer
-}
-
-func (l *locked) Write(b []byte) (int, error) { l.mu.Lock(); defer l.mu.Unlock(); return l.b.Write(b) }
 
 type playedGate edgeOf
 

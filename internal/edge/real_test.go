@@ -3,7 +3,6 @@
 package edge_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -25,6 +24,7 @@ import (
 	"vingate/internal/devstack"
 	"vingate/internal/edge"
 	"vingate/internal/gate/dynamo"
+	"vingate/internal/logtest"
 	"vingate/internal/results"
 	"vingate/internal/tenant"
 	tenants "vingate/internal/tenant/dynamo"
@@ -91,7 +91,7 @@ type stack struct {
 	budget *dynamo.Store
 	keys   *tenants.Keyring
 	again  func() *edge.Handler // another instance
-	log    *bytes.Buffer
+	log    *logtest.Buffer
 }
 
 // start wires an edge as the function does, over a real store and a played NHTSA.
@@ -118,8 +118,8 @@ func start(t *testing.T, env ...string) *stack {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stack{nhtsa: n, log: &bytes.Buffer{}}
-	log := slog.New(slog.NewJSONHandler(&lockedWriter{w: s.log}, nil))
+	s := &stack{nhtsa: n, log: &logtest.Buffer{}}
+	log := slog.New(slog.NewJSONHandler(s.log, nil))
 	s.budget = dynamo.New(dynamo.Config{Client: client, Table: cfg.CoordinationTable, Name: "nhtsa", Now: time.Now, NewID: func() string { return rand.Text()[:10] }})
 	s.keys = &tenants.Keyring{Client: local.Client, Table: cfg.CoordinationTable}
 	s.again = func() *edge.Handler {
@@ -142,17 +142,6 @@ func start(t *testing.T, env ...string) *stack {
 
 func plan(r config.Rate) tenant.Plan {
 	return tenant.Plan{RatePerSecond: r.PerSecond, Burst: r.Burst}
-}
-
-type lockedWriter struct {
-	mu sync.Mutex
-	w  io.Writer
-}
-
-func (l *lockedWriter) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.w.Write(b)
 }
 
 func (s *stack) get(t *testing.T, path string) (status int, body map[string]any, raw string) {

@@ -3,7 +3,6 @@
 package locallambda_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,6 +22,7 @@ import (
 	"time"
 
 	"vingate/internal/locallambda"
+	"vingate/internal/logtest"
 )
 
 var bootstrap string
@@ -45,27 +45,10 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-type logs struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // server starts a local Lambda that the test ends.
-func server(t *testing.T, opt locallambda.Options) (*locallambda.Server, *logs) {
+func server(t *testing.T, opt locallambda.Options) (*locallambda.Server, *logtest.Buffer) {
 	t.Helper()
-	var log logs
+	var log logtest.Buffer
 	opt.Bootstrap, opt.Log = bootstrap, &log
 	if opt.Drain == 0 {
 		opt.Drain = time.Millisecond // tests of draining name their own
