@@ -71,7 +71,7 @@ func (r *Refusal) Detail() string {
 	if r.RetryAfter == 0 {
 		return r.Sentence
 	}
-	return r.Sentence + fmt.Sprintf(sayTryAgain, inWords(r.RetryAfter))
+	return r.Sentence + fmt.Sprintf(sayTryAgain, InWords(r.RetryAfter))
 }
 
 // in says which of many the refusal is about, counted from 1.
@@ -257,8 +257,21 @@ func NewBatchTooLarge() *Refusal { return final(BatchTooLarge, fmt.Sprintf(sayBa
 // NewCoordinationDown refuses when the shared budget cannot be read or written.
 func NewCoordinationDown() *Refusal { return refuse(CoordinationDown, sayCoordination, retryStore) }
 
-// inWords says whole seconds as a person would.
-func inWords(d time.Duration) string {
+// HoldSentence says why all calls are paused.
+func HoldSentence(reason gate.HoldReason) string {
+	switch reason {
+	case gate.HoldThrottled:
+		return sayThrottled
+	case gate.HoldFailing:
+		return sayUnavailable
+	case gate.HoldStarting:
+		return sayStarting
+	}
+	return sayOperator
+}
+
+// InWords says whole seconds as a person would.
+func InWords(d time.Duration) string {
 	s := int(d / time.Second)
 	switch {
 	case s == 1:

@@ -104,13 +104,11 @@ func fromGate(d *gate.Refusal, key gate.Key) *Refusal {
 	case gate.Held:
 		switch d.Hold {
 		case gate.HoldThrottled:
-			return refuse(UpstreamThrottled, sayThrottled, d.RetryAfter)
+			return refuse(UpstreamThrottled, HoldSentence(d.Hold), d.RetryAfter)
 		case gate.HoldFailing:
-			return refuse(UpstreamUnavailable, sayUnavailable, d.RetryAfter)
-		case gate.HoldStarting:
-			return budget(sayStarting)
+			return refuse(UpstreamUnavailable, HoldSentence(d.Hold), d.RetryAfter)
 		}
-		return budget(sayOperator)
+		return budget(HoldSentence(d.Hold))
 	case gate.OwnFull:
 		return refuse(BulkheadTimeout, sayBulkheadOwn, d.RetryAfter)
 	case gate.BulkheadFull:

@@ -144,7 +144,8 @@ func TestBadInputIsRefusedAndSpendsNothing(t *testing.T) {
 		"a method with a body":      {httpRequest{method: "POST", path: "/v1/vins/" + accord}, decode.MethodNotAllowed},
 		"an invented method":        {httpRequest{method: strings.Repeat("M", 5000), path: "/healthz"}, decode.MethodNotAllowed},
 		"a method in lower case":    {httpRequest{method: "get", path: "/healthz"}, decode.MethodNotAllowed},
-		"another path":              {httpRequest{path: "/"}, decode.ResourceNotFound},
+		"another path":              {httpRequest{path: "/index.html"}, decode.ResourceNotFound},
+		"an asset there is not":     {httpRequest{path: "/assets/page.css"}, decode.ResourceNotFound},
 		"no path":                   {httpRequest{path: ""}, decode.ResourceNotFound},
 		"a path in another case":    {httpRequest{path: "/V1/vins/" + accord}, decode.ResourceNotFound},
 		"two slashes in front":      {httpRequest{path: "//v1/vins/" + accord}, decode.ResourceNotFound},
@@ -467,8 +468,10 @@ func fuzzed(t *testing.T, payload []byte) {
 	checkValues(t, res)
 	var e event
 	_ = json.Unmarshal(payload, &e)
-	if calls > 0 && !slices.ContainsFunc(mayCall[e.RequestContext.HTTP.Method], func(in string) bool { return strings.Contains(strings.ToLower(e.RawPath), in) }) {
-		t.Fatalf("%d calls for %s %q", calls, e.RequestContext.HTTP.Method, e.RawPath)
+	method := e.RequestContext.HTTP.Method
+	page := method == "GET" && strings.HasSuffix(e.RawPath, "/") // perhaps behind a stage
+	if calls > 0 && !page && !slices.ContainsFunc(mayCall[method], func(in string) bool { return strings.Contains(strings.ToLower(e.RawPath), in) }) {
+		t.Fatalf("%d calls for %s %q", calls, method, e.RawPath)
 	}
 }
 

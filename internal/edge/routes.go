@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"vingate/internal/decode"
+	"vingate/internal/page"
 	"vingate/internal/tenant"
 )
 
@@ -58,6 +59,8 @@ const (
 	routeHealth         = "/healthz"
 	routeOpenAPI        = "/openapi.json"
 	routeRobots         = "/robots.txt"
+	routePage           = "/"
+	routeAsset          = "/assets/{name}"
 	routeDropIn         = "/api/vehicles/DecodeVinValues/{vin}"
 	routeDropInExtended = "/api/vehicles/DecodeVinValuesExtended/{vin}"
 	routeDropInBatch    = "/api/vehicles/DecodeVINValuesBatch/"
@@ -96,6 +99,10 @@ func (h *Handler) find(path string) (route, bool) {
 		return route{routeOpenAPI, reads, h.openAPI}, true
 	case path == routeRobots:
 		return route{routeRobots, reads, h.robots}, true
+	case path == routePage:
+		return route{routePage, reads, h.page}, true
+	case strings.HasPrefix(path, page.Assets):
+		return route{routeAsset, reads, h.asset}, true
 	}
 	return h.dropInRoute(path)
 }
