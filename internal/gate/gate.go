@@ -77,7 +77,7 @@ type Refusal struct {
 	Cause      Cause
 	Hold       HoldReason    // with Held
 	RetryAfter time.Duration // whole seconds, at least 1 s
-	Token      time.Duration // with NoToken, until the caller's token is there, not rounded; 0 where it was not reckoned
+	Token      time.Duration // until the caller's token would be there, not rounded; 0 where that was not reckoned
 	Waited     time.Duration
 	Estimated  bool // decided from a view that may be old, rather than exact
 }

@@ -82,12 +82,17 @@ type Watch struct {
 	heads  map[string]Micros
 }
 
-// Passed are the waiters that are passed over.
-func (w *Watch) Passed() map[string]bool { return w.passed }
+// Plan is PlanClaim for a waiter who keeps watch. Who has to sleep on notes whose turn it is ahead, and passes those who did not use theirs.
+func (w *Watch) Plan(s State, now Micros, r Request) (Claim, time.Duration, *Refusal) {
+	line := s.line(now.Millis(), w.passed)
+	c, rest, refusal := s.planClaim(now, r, line)
+	if rest > 0 {
+		w.note(s.heads(now, r.ID, line), now)
+	}
+	return c, rest, refusal
+}
 
-// Note looks at whose turn it is ahead of id, and passes those who did not use theirs.
-func (w *Watch) Note(s State, now Micros, id string) {
-	heads := s.Heads(now, id, w.passed)
+func (w *Watch) note(heads []string, now Micros) {
 	if len(heads) == 0 && len(w.heads) == 0 {
 		return
 	}

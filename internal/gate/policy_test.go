@@ -36,17 +36,20 @@ func TestAnInstanceThatWroteInVainIsShyThenQuietAndForgets(t *testing.T) {
 }
 
 func TestAWaiterPassesAHeadThatLeavesItsTurnUnused(t *testing.T) {
-	w := newWard(t, 4, 100)
+	w := newWard(t, 1, 100)
 	head := w.queue("A", 1, 1)[0]
 	mine := w.queue("B", 1, 1)[0]
+	r := Request{ID: mine, Key: tenantKey("B")}
 	var watch Watch
-	watch.Note(w.state, w.now, mine)
-	watch.Note(w.state, w.now+micros(headGrace)-1, mine)
-	if len(watch.Passed()) != 0 {
-		t.Fatalf("passed too soon: %v", watch.Passed())
+	for _, c := range []struct {
+		after  Micros
+		passed bool
+	}{{0, false}, {micros(headGrace) - 1, false}, {micros(headGrace), true}} {
+		if _, rest, refusal := watch.Plan(w.state, w.now+c.after, r); rest == 0 || refusal != nil || watch.passed[head] != c.passed || watch.passed[mine] {
+			t.Fatalf("after %d: sleeps %v, %+v, passed %v", c.after, rest, refusal, watch.passed)
+		}
 	}
-	watch.Note(w.state, w.now+micros(headGrace), mine)
-	if !watch.Passed()[head] || watch.Passed()[mine] {
-		t.Fatalf("passed: %v", watch.Passed())
+	if _, rest, _ := watch.Plan(w.state, w.now+micros(headGrace)+1, r); rest != 0 {
+		t.Errorf("does not take the turn that was left: sleeps %v", rest)
 	}
 }

@@ -48,6 +48,17 @@ const tagUnit = 2520
 // MaxWeight is the largest weight of a tenant.
 const MaxWeight = 10
 
+// before is the order of turns; byName decides between equal ones.
+func (t Turn) before(o Turn, byName bool) bool {
+	switch {
+	case t.Tag != o.Tag:
+		return t.Tag < o.Tag
+	case t.Since != o.Since:
+		return t.Since < o.Since
+	}
+	return byName
+}
+
 func (t Ticket) advance() int64 {
 	return int64(max(1, t.Cost)) * tagUnit / int64(min(max(1, t.Weight), MaxWeight))
 }
@@ -256,8 +267,8 @@ func (s State) line(now Millis, passed map[string]bool) []string {
 		flow, place int
 		inLine      bool
 	}
-	places, waiters := make([]place, 0, len(s.Places)), make([]waiter, 0, len(s.Tickets))
-	flows := make([]flow, 0, len(s.Flows))
+	const few = 16 // stand on the stack
+	places, waiters, flows := make([]place, 0, few), make([]waiter, 0, few), make([]flow, 0, few)
 	interactive := 0
 	for p, ids := range s.Places {
 		at := place{batch: p.batch()}
@@ -270,9 +281,11 @@ func (s State) line(now Millis, passed map[string]bool) []string {
 				continue
 			}
 			name := flowOf(id)
-			f := slices.IndexFunc(flows, func(f flow) bool { return f.name == name })
-			if f < 0 {
-				f = len(flows)
+			f := 0
+			for f < len(flows) && flows[f].name != name {
+				f++
+			}
+			if f == len(flows) {
 				flows = append(flows, flow{name: name, turn: s.Flows[name]})
 			}
 			waiters = append(waiters, waiter{id: id, ticket: t, flow: f, place: len(places)})
@@ -283,7 +296,13 @@ func (s State) line(now Millis, passed map[string]bool) []string {
 		places = append(places, at)
 	}
 	slices.SortFunc(waiters, func(a, b waiter) int {
-		return cmp.Or(cmp.Compare(a.flow, b.flow), cmp.Compare(a.ticket.Arrival, b.ticket.Arrival), cmp.Compare(a.id, b.id))
+		switch {
+		case a.flow != b.flow:
+			return a.flow - b.flow
+		case a.ticket.Arrival != b.ticket.Arrival:
+			return cmp.Compare(a.ticket.Arrival, b.ticket.Arrival)
+		}
+		return cmp.Compare(a.id, b.id)
 	})
 	for i, w := range waiters {
 		if i == 0 || waiters[i-1].flow != w.flow {
@@ -308,8 +327,7 @@ func (s State) line(now Millis, passed map[string]bool) []string {
 		at := -1
 		for i := range flows {
 			f := &flows[i]
-			if first != nil && cmp.Or(cmp.Compare(f.turn.Tag, first.turn.Tag),
-				cmp.Compare(f.turn.Since, first.turn.Since), cmp.Compare(f.name, first.name)) >= 0 {
+			if first != nil && !f.turn.before(first.turn, f.name < first.name) {
 				continue
 			}
 			if n := next(*f); n >= 0 {
@@ -599,7 +617,7 @@ func (s State) planEnqueue(now Micros, r Request, ceiling int, instead Refusal) 
 		return w, &Refusal{Cause: NoToken, RetryAfter: RetryAfter(token), Token: token}
 	}
 	if slot > r.Patience {
-		return w, &Refusal{Cause: NoSlot, RetryAfter: RetryAfter(slot)}
+		return w, &Refusal{Cause: NoSlot, RetryAfter: RetryAfter(slot), Token: token}
 	}
 	return w, nil
 }
@@ -607,6 +625,10 @@ func (s State) planEnqueue(now Micros, r Request, ceiling int, instead Refusal) 
 // PlanClaim decides about a waiter: its claim when its turn has come; else how long it may sleep before it looks again; else
 // why it cannot go on waiting. Lost: the ticket is gone without a lease.
 func (s State) PlanClaim(now Micros, r Request, passed map[string]bool) (w Claim, sleep time.Duration, refusal *Refusal) {
+	return s.planClaim(now, r, s.line(now.Millis(), passed))
+}
+
+func (s State) planClaim(now Micros, r Request, line []string) (w Claim, sleep time.Duration, refusal *Refusal) {
 	ms, k := now.Millis(), s.Knobs
 	ticket, queued := s.Tickets[r.ID]
 	if refusal := s.held(now); refusal != nil {
@@ -615,7 +637,7 @@ func (s State) PlanClaim(now Micros, r Request, passed map[string]bool) (w Claim
 	if !queued {
 		return w, 0, &Refusal{Cause: NoSlot, RetryAfter: RetryAfter(s.slotTime(s.Limit))}
 	}
-	st := s.standing(r.ID, s.line(ms, passed))
+	st := s.standing(r.ID, line)
 	bucket, cost := k.Bucket(), ticket.Cost
 	w = Claim{ID: r.ID, Place: r.Key.Place(), Batch: r.Key.Route == Batch, Version: s.Version, Limit: s.Limit, Now: now,
 		End: millisUp(now + Micros(k.LeaseTTL.Microseconds())), Ticket: ticket, Slots: s.Limit - st.rank,
@@ -738,7 +760,10 @@ func pause(expected, grant time.Duration) time.Duration {
 // Heads lists the waiters ahead of id who could claim now. One that is seen among them for a grace time has an owner that is
 // dead or slow, and is passed.
 func (s State) Heads(now Micros, id string, passed map[string]bool) []string {
-	line := s.line(now.Millis(), passed)
+	return s.heads(now, id, s.line(now.Millis(), passed))
+}
+
+func (s State) heads(now Micros, id string, line []string) []string {
 	for i, other := range line {
 		st := s.standing(other, line)
 		token, slot := s.expect(now, st, s.Tickets[other].Cost)

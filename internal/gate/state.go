@@ -80,15 +80,10 @@ type State struct {
 	VirtualTime int64             // tag of the last grant
 }
 
-// Clone is a deep copy.
+// Clone is a copy whose maps are its own. The sets of ids are shared: they are replaced, never changed.
 func (s State) Clone() State {
 	s.Leases = maps.Clone(s.Leases)
-	places := make(map[Place][]string, len(s.Places))
-	for p, ids := range s.Places {
-		places[p] = slices.Clone(ids)
-	}
-	s.Places = places
-	s.Batch = slices.Clone(s.Batch)
+	s.Places = maps.Clone(s.Places)
 	owned := make(map[Flow][]string, len(s.Owned))
 	for f, ids := range s.Owned {
 		owned[f] = slices.Clone(ids)

@@ -304,7 +304,7 @@ func (c *caller) wait() (*gate.Lease, *gate.Refusal, error) {
 			return lease, nil, nil
 		}
 		now := gate.MicrosOf(c.Now())
-		w, rest, refusal := view.PlanClaim(now, c.r, c.watch.Passed())
+		w, rest, refusal := c.watch.Plan(view, now, c.r)
 		switch {
 		case refusal != nil:
 			c.leave()
@@ -313,7 +313,6 @@ func (c *caller) wait() (*gate.Lease, *gate.Refusal, error) {
 			c.leave()
 			return nil, view.WaitedInVain(now, c.r.ID), nil
 		case rest > 0:
-			c.watch.Note(view, now, c.r.ID)
 			if err = sleep(ctx, min(rest+c.upTo(rest/8+time.Millisecond), c.left())); err == nil {
 				view, _, err = c.view(ctx, 0)
 			}
