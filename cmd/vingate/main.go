@@ -73,7 +73,7 @@ func newRoot() *cobra.Command {
 		RunE:          help,
 	}
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(newDecode(), newRun(), newServe(), newInvoke(), newTables(), newGate(), newKeys(), newVersion())
+	root.AddCommand(newDecode(), newRun(), newServe(), newInvoke(), newTables(), newGate(), newKeys(), newSimulate(), newVersion())
 	return root
 }
 

@@ -1,0 +1,167 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"vingate/internal/config"
+	"vingate/internal/simulate"
+	"vingate/internal/tenant"
+)
+
+// simulated lists the variables of the product that a simulation knows.
+var simulated = []string{"RATE_PER_SECOND", "RATE_BURST", "MAX_IN_FLIGHT", "MAX_QUEUED", "MAX_WAIT", "MAX_WAIT_BATCH", "KEY_SLOTS", "BATCH_SLOTS",
+	"BULKHEAD_INTERACTIVE", "BULKHEAD_BATCH", "BULKHEAD_ANON", "BULKHEAD_WAIT", "TENANT_RATE_PER_SECOND", "TENANT_BURST", "ANON_RATE_PER_SECOND", "ANON_BURST",
+	"BATCH_TOKEN_COST", "UPSTREAM_TIMEOUT", "REQUEST_DEADLINE", "LEASE_TTL", "CLOCK_SKEW_BOUND", "START_GRACE", "CACHE_TTL"}
+
+// simulateOptions are the flags.
+type simulateOptions struct {
+	model    simulate.Model
+	knobs    map[string]*string // by variable
+	load     float64
+	arrivals string
+	callers  int
+	keyed    bool
+	tries    int
+	traffic  []string
+	upstream string
+	json     bool
+}
+
+func newSimulate() *cobra.Command {
+	o := simulateOptions{knobs: map[string]*string{}}
+	cmd := &cobra.Command{
+		Use:   "simulate",
+		Short: "Try load and knobs in virtual time: who is served, who is refused and why, what it costs",
+		Long: `Simulate runs instances, DynamoDB, NHTSA and callers in virtual time. What decides is the product's own pure core, so a knob does here what it
+does on AWS; nothing is called and nothing is spent. The same flags give the same numbers.
+
+The main stream of callers is --load requests a second that come as --arrivals says. --traffic adds others, as often as it is given:
+
+  constant:rate=5            evenly paced                  poisson:rate=5    one by one, independently
+  diurnal:rate=5             with the course of a day      scraper:rate=20   one address, always another VIN, never comes back
+  burst:size=100,every=10m   so many in one instant        dealer:size=50,every=1m   a list of VINs as a batch, from one of 20 keys
+  trace:file=calls.csv       columns at (seconds, or a time such as 2026-11-30T08:15:00Z), and if there are such tenant, vin, size
+
+and for each of them tenants=N, keyed (they have API keys), tries=N (how often a refused caller comes back when Retry-After says so), unique (no VIN
+twice), weight=N, from=2h, for=10m, name=TEXT.
+
+The numbers of the product come from the environment like everywhere, and each has a flag.`,
+		Example: `  vingate simulate
+  vingate simulate --load 20 --arrivals diurnal --traffic scraper:rate=30
+  vingate simulate --traffic dealer:every=30s --rate-per-second 4 --rate-burst 12 --for 2h`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
+	}
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
+	f, m := cmd.Flags(), &o.model
+	f.SortFlags = false
+	f.DurationVar(&m.For, "for", 24*time.Hour, "how long requests come, in virtual time, which begins on a Monday at 0:00")
+	f.Uint64Var(&m.Seed, "seed", 1, "of all chance")
+	f.Float64Var(&o.load, "load", 100, "requests a second of the main stream; 0: there is none")
+	f.StringVar(&o.arrivals, "arrivals", "poisson", "how they come: constant, poisson or diurnal")
+	f.IntVar(&o.callers, "callers", 1000, "callers of the main stream")
+	f.BoolVar(&o.keyed, "keyed", false, "they have API keys, so each has places of its own")
+	f.IntVar(&o.tries, "tries", 0, "how often a refused caller comes back, when Retry-After says so")
+	f.StringArrayVar(&o.traffic, "traffic", nil, "another stream of callers, see above")
+	f.IntVar(&m.VINs, "vins", 1_000_000, "different VINs that are asked for; 0: never the same twice")
+	f.Float64Var(&m.Zipf, "zipf", 1, "how much more often the popular ones: the k-th in proportion to k^-zipf")
+	f.Float64Var(&m.Stored, "stored", 0.8, "share of the requests whose answer is stored when it begins")
+	f.IntVar(&m.Gates, "gates", 1, "shared budgets, each with an egress address of its own; instances use them in turn")
+	f.IntVar(&m.Instances, "instances", 1000, "Lambda instances at most")
+	f.IntVar(&m.Warm, "warm", 10, "of these, when it begins; others start when all are busy")
+	f.IntVar(&m.Concurrency, "concurrency", 1, "requests at once in each; Lambda has 1")
+	f.DurationVar(&m.WireLeast, "wire-least", 1500*time.Microsecond, "one way between an instance and DynamoDB, at least")
+	f.DurationVar(&m.WireMost, "wire-most", 4*time.Millisecond, "and at most")
+	f.DurationVar(&m.Lag, "lag", 10*time.Millisecond, "how old an eventually consistent read may be")
+	f.DurationVar(&m.ClockError, "clock-error", 5*time.Millisecond, "how far an instance's clock is off, at most")
+	f.DurationVar(&m.Work, "work", time.Millisecond, "an instance's own time for a request")
+	f.StringVar(&o.upstream, "upstream", "lognormal:600ms,0.5", "how long NHTSA takes: fixed:600ms, uniform:100ms,300ms or lognormal:MEDIAN,SIGMA")
+	f.Float64Var(&m.Failing, "failing", 0, "share of the calls to NHTSA that fail")
+	f.BoolVar(&o.json, "json", false, "print JSON")
+	for _, v := range config.Variables() {
+		if slices.Contains(simulated, v.Name) {
+			o.knobs[v.Name] = f.String(flagOf(v.Name), "", v.Name+": "+v.Description)
+		}
+	}
+	return cmd
+}
+
+// build makes the model with some variables of the product, and some of the simulation's own numbers, set anew.
+func (o *simulateOptions) build(cmd *cobra.Command) (simulate.Model, error) {
+	m := o.model
+	getenv := func(name string) string {
+		if name == "TENANT_HASH_KEY" { // nobody is known by it here
+			return strings.Repeat("simulated ", 2)
+		}
+		if value := o.knobs[name]; value != nil && cmd.Flags().Changed(flagOf(name)) {
+			return *value
+		}
+		if slices.Contains(simulated, name) {
+			return os.Getenv(name)
+		}
+		return ""
+	}
+	cfg, err := config.Load(getenv)
+	if err != nil {
+		return m, err
+	}
+	return o.fill(m, cfg)
+}
+
+func (o *simulateOptions) fill(m simulate.Model, cfg config.Config) (_ simulate.Model, err error) {
+	m.Knobs = cfg.Knobs
+	m.MaxWait, m.MaxWaitBatch, m.BulkheadWait = cfg.MaxWait, cfg.MaxWaitBatch, cfg.BulkheadWait
+	m.UpstreamTimeout, m.RequestDeadline = cfg.UpstreamTimeout, cfg.RequestDeadline
+	m.BatchTokenCost, m.CacheTTL = cfg.BatchTokenCost, cfg.CacheTTL
+	m.Keyed = tenant.Plan{RatePerSecond: cfg.Tenant.PerSecond, Burst: cfg.Tenant.Burst}
+	m.Anonymous = tenant.Plan{RatePerSecond: cfg.Anon.PerSecond, Burst: cfg.Anon.Burst}
+	m.ItemReads, m.ItemWrites = simulate.ItemReadUnits, simulate.ItemWriteUnits
+	if m.Upstream, err = simulate.ParseLatency(o.upstream); err != nil {
+		return m, err
+	}
+	m.Streams = nil
+	if o.load > 0 {
+		kind := simulate.Arrivals(o.arrivals)
+		if !slices.Contains([]simulate.Arrivals{simulate.Constant, simulate.Poisson, simulate.Diurnal}, kind) {
+			return m, fmt.Errorf("--arrivals must be constant, poisson or diurnal, not %q", o.arrivals)
+		}
+		m.Streams = append(m.Streams, simulate.Stream{Name: "people", Arrivals: kind, Rate: o.load, Tenants: o.callers, Keyed: o.keyed, Tries: o.tries})
+	}
+	for _, text := range o.traffic {
+		s, err := simulate.ParseStream(text, func(name string) (io.ReadCloser, error) { return os.Open(name) })
+		if err != nil {
+			return m, fmt.Errorf("--traffic %w", err)
+		}
+		m.Streams = append(m.Streams, s)
+	}
+	return m, m.Check()
+}
+
+func (o *simulateOptions) run(cmd *cobra.Command) error {
+	m, err := o.build(cmd)
+	if err != nil {
+		return usage(err)
+	}
+	// A run lives for seconds and makes much that it does not keep.
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	began := time.Now()
+	r, err := simulate.Run(m)
+	if err != nil {
+		return err
+	}
+	r.Took = time.Since(began)
+	if o.json {
+		return r.JSON(cmd.OutOrStdout())
+	}
+	return r.Print(cmd.OutOrStdout())
+}

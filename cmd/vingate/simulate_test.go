@@ -1,0 +1,70 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// simulatedRun runs vingate simulate with these flags.
+func simulatedRun(t *testing.T, flags ...string) (status int, out, complaints string) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	status = run(context.Background(), append([]string{"simulate"}, flags...), &stdout, &stderr)
+	return status, stdout.String(), stderr.String()
+}
+
+func TestSimulateSaysWhoIsServedAndWhatItCosts(t *testing.T) {
+	status, out, complaints := simulatedRun(t, "--for", "10m", "--load", "40", "--traffic", "dealer:every=1m", "--traffic", "scraper:rate=20,name=robot")
+	if status != 0 || complaints != "" {
+		t.Fatalf("%d %s", status, complaints)
+	}
+	for _, want := range []string{"10m0s simulated, seed 1", "a call to NHTSA", "429 RATE_LIMITED, upstream-budget", "batches", "robot", "fairness", "write units on the gate for each call",
+		"DynamoDB writes", "not modelled:"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+}
+
+func TestSimulateObeysTheKnobsOfTheEnvironmentAndOfTheFlags(t *testing.T) {
+	calls := func(flags ...string) float64 {
+		status, out, complaints := simulatedRun(t, append([]string{"--for", "10m", "--load", "60", "--vins", "0", "--json"}, flags...)...)
+		var r struct {
+			Calls float64 `json:"calls"`
+		}
+		if err := json.Unmarshal([]byte(out), &r); err != nil || status != 0 {
+			t.Fatalf("%d %s %v", status, complaints, err)
+		}
+		return r.Calls
+	}
+	t.Setenv("RATE_PER_SECOND", "1")
+	if n := calls(); n < 590 || n > 610 {
+		t.Errorf("%v calls in 10 minutes at one a second", n)
+	}
+	if n := calls("--rate-per-second", "0.5"); n < 290 || n > 312 {
+		t.Errorf("%v calls in 10 minutes at one in two seconds", n)
+	}
+}
+
+func TestSimulateRefusesWhatMakesNoSense(t *testing.T) {
+	for flags, want := range map[string]string{
+		"--rate-per-second 20":          "RATE_BURST",
+		"--load 0":                      "nobody asks anything",
+		"--arrivals dealer":             "constant, poisson or diurnal",
+		"--traffic posson:rate=1":       "posson",
+		"--traffic trace:file=/no/such": "no such file",
+		"--upstream normal:1s":          "neither fixed, uniform nor lognormal",
+		"--stored 3":                    "stored: 3",
+		"--max-wait fast":               "MAX_WAIT",
+		"--no-such-flag":                "unknown flag",
+	} {
+		if status, _, complaints := simulatedRun(t, strings.Fields(flags)...); status != exitUsage || !strings.Contains(complaints, want) {
+			t.Errorf("%s: %d %s", flags, status, complaints)
+		}
+	}
+}

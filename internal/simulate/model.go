@@ -1,0 +1,143 @@
+// Package simulate runs vingate in virtual time: many instances, a network, DynamoDB, NHTSA, and those who ask. What decides about a request
+// are the same pure functions that decide in the product: package gate for admission, line, release and places, package tenant for a
+// caller's own bucket. How an instance uses them (ages of views, shyness, quiet, waiting) is package gate's policy, and the order of the lanes is
+// that of package decode.
+//
+// It promises that the same model gives the same report to the last number, that a refusal it takes from memory is the one that the core
+// would give (a test runs it both ways), and that what it does not model is said in the report: NotModelled.
+package simulate
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"vingate/internal/gate"
+	"vingate/internal/tenant"
+)
+
+// Model is what is simulated. New has the defaults.
+type Model struct {
+	Seed uint64
+	For  time.Duration // how long requests come
+
+	Gates int // each with a budget of its own; instances use them in turn
+	Knobs gate.Knobs
+
+	MaxWait, MaxWaitBatch, BulkheadWait time.Duration
+	UpstreamTimeout, RequestDeadline    time.Duration
+	BatchTokenCost                      int
+	Keyed, Anonymous                    tenant.Plan
+	CacheTTL                            time.Duration
+
+	Instances   int           // at most
+	Warm        int           // of these when it begins; another starts when all are busy
+	Concurrency int           // requests at once in each; Lambda has 1
+	WireLeast   time.Duration // one way between an instance and DynamoDB, at least
+	WireMost    time.Duration // and at most
+	Lag         time.Duration // how old an eventually consistent read may be
+	ClockError  time.Duration // each instance's clock is off by up to this
+	Work        time.Duration // an instance's own time for a request
+
+	Upstream Latency
+	Failing  float64 // share of the calls that fail hard
+
+	VINs   int     // different ones that are asked for; 0: each request another
+	Zipf   float64 // how much more often the popular ones are: 0 is equally often
+	Stored float64 // share of the requests whose answer is stored when it begins
+
+	Streams []Stream
+
+	// What one item of DynamoDB takes in a second, in units; more is throttled. 0: no bound.
+	ItemReads, ItemWrites float64
+
+	check func(what string, got, want any) // of what is taken from memory
+}
+
+// Fixed parts of the product that the model repeats.
+const (
+	afterCall    = 2 * time.Second // config.AfterCall
+	leastCall    = 2 * time.Second // decode: the least time worth starting a call with
+	gateAttempts = time.Second     // decode: kept for the gate's own calls beyond the wait
+	leastWatch   = 50 * time.Millisecond
+	mostWatch    = 250 * time.Millisecond
+	accountAge   = time.Second // tenant/dynamo: a tenant is let through on a view no older than this
+	tableAtOnce  = 10          // decode: rows read or written at the same time for a batch
+	piece        = 10          // VINs that cost BatchTokenCost, once begun
+	mostBatch    = 50
+	promiseRest  = time.Second // gate/dynamo: how long the promise is left alone after it failed
+
+	// A partition of DynamoDB, and so an item, takes so much in a second.
+	ItemReadUnits, ItemWriteUnits = 3000, 1000
+	answerBytes                   = 1000     // of a stored answer in an instance's memory, with its overhead
+	memoryBytes                   = 16 << 20 // of answers in an instance
+)
+
+// NotModelled is said wherever a report is shown.
+var NotModelled = []string{
+	"the time of a cold start; a request goes to any instance that is free, another starts when none is, and none goes away",
+	"answers past CACHE_SOFT_TTL are shown and not refreshed; an instance's memory of answers is the one Lambda's default is",
+	"lost answers, crashes and frozen processes: make chaos has them",
+	"identical VINs in a batch, and follow-up years",
+	"monthly costs of what does not depend on traffic (alarms, dashboard, NAT)",
+}
+
+// Check says everything that is wrong with a model.
+func (m Model) Check() error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	for _, f := range m.Knobs.Validate() {
+		fault("%v", f)
+	}
+	between := func(name string, n, lo, hi int) {
+		if n < lo || n > hi {
+			fault("%s: %d is not between %d and %d", name, n, lo, hi)
+		}
+	}
+	between("gates", m.Gates, 1, 1000)
+	between("instances", m.Instances, 1, 100_000)
+	between("concurrency", m.Concurrency, 1, 1000)
+	between("vins", m.VINs, 0, 100_000_000)
+	if m.Gates > m.Instances {
+		fault("%d gates are more than the %d instances", m.Gates, m.Instances)
+	}
+	if m.For < time.Second || m.For > 31*24*time.Hour {
+		fault("for: %v is not between 1s and 31 days", m.For)
+	}
+	if !(m.Zipf >= 0 && m.Zipf <= 3) {
+		fault("zipf: %v is not between 0 and 3", m.Zipf)
+	}
+	if !(m.Stored >= 0 && m.Stored <= 1) {
+		fault("stored: %v is no share", m.Stored)
+	}
+	if !(m.Failing >= 0 && m.Failing <= 1) {
+		fault("failing: %v is no share", m.Failing)
+	}
+	if m.WireLeast < 0 || m.WireMost < m.WireLeast || m.WireMost > gate.Attempt/2 {
+		fault("wire: %v to %v: an attempt lasts %v", m.WireLeast, m.WireMost, gate.Attempt)
+	}
+	if m.ClockError < 0 || m.ClockError > m.Knobs.SkewBound {
+		fault("clock error: %v is beyond CLOCK_SKEW_BOUND (%v), where an instance refuses to work", m.ClockError, m.Knobs.SkewBound)
+	}
+	if m.Keyed.RatePerSecond <= 0 || m.Keyed.Burst < 1 || m.Anonymous.RatePerSecond <= 0 || m.Anonymous.Burst < 1 {
+		fault("the plans of keyed and anonymous callers need a rate and a burst")
+	}
+	if m.Upstream.Kind == "" {
+		fault("upstream: it has no latency")
+	}
+	if len(m.Streams) == 0 {
+		fault("nobody asks anything: there is no traffic")
+	}
+	tenants := 0
+	for _, s := range m.Streams {
+		if err := s.Check(); err != nil {
+			faults = append(faults, err)
+		}
+		tenants += s.Tenants
+	}
+	between("tenants of all streams", tenants, 0, 10_000_000)
+	return errors.Join(faults...)
+}
+
+// batchCost is what a call for n VINs takes of a bucket.
+func (m Model) batchCost(n int) int { return max(1, m.BatchTokenCost) * ((n + piece - 1) / piece) }

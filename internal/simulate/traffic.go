@@ -1,0 +1,376 @@
+package simulate
+
+import (
+	"cmp"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"vingate/internal/gate"
+)
+
+// Arrivals says how the requests of a stream come.
+type Arrivals string
+
+// The kinds of arrivals.
+const (
+	Constant Arrivals = "constant" // evenly paced
+	Poisson  Arrivals = "poisson"  // independent of one another
+	Diurnal  Arrivals = "diurnal"  // as Poisson, with a day's course: most at 15:00, least at 3:00
+	Burst    Arrivals = "burst"    // Size at once, Every so often
+	Dealer   Arrivals = "dealer"   // a list of Size VINs by one tenant, Every so often on average; one batch call for each fifty
+	Scraper  Arrivals = "scraper"  // one address, evenly paced, always another VIN, deaf to refusals
+	Trace    Arrivals = "trace"    // as a file says
+)
+
+// Stream is one kind of callers.
+type Stream struct {
+	Name     string
+	Arrivals Arrivals
+	Rate     float64       // requests a second: constant, poisson, diurnal (the mean), scraper
+	Size     int           // burst, dealer
+	Every    time.Duration // burst, dealer
+	Tenants  int           // who asks: so many, each as often
+	Keyed    bool          // with API keys; else by address
+	Weight   int           // of the keys' plan, 0 means 1
+	Unique   bool          // every request asks another VIN: nothing is ever stored
+	Tries    int           // how often a refused caller comes back, each time when Retry-After says so
+	From     time.Duration // after the start
+	For      time.Duration // 0: to the end
+
+	rows []row // trace
+}
+
+// row is one request of a trace.
+type row struct {
+	at     gate.Micros
+	tenant int32
+	vin    int32 // -1: another one each time
+	size   int16 // VINs of a batch, 0: a single decode
+}
+
+// Check says what is wrong with a stream.
+func (s Stream) Check() error {
+	switch s.Arrivals {
+	case Constant, Poisson, Diurnal, Scraper:
+		if !(s.Rate > 0 && s.Rate <= 1e6) {
+			return fmt.Errorf("%s: %v is no number of requests a second above 0 and up to a million", s.Name, s.Rate)
+		}
+	case Burst, Dealer:
+		if s.Size < 1 || s.Size > 100_000 || s.Every < time.Millisecond {
+			return fmt.Errorf("%s: needs a size from 1 to 100000 and every from 1ms on", s.Name)
+		}
+	case Trace:
+		if len(s.rows) == 0 {
+			return fmt.Errorf("%s: the trace is empty", s.Name)
+		}
+	default:
+		return fmt.Errorf("%s: there are no %q arrivals", s.Name, s.Arrivals)
+	}
+	if s.Tenants < 1 || s.Tenants > 10_000_000 {
+		return fmt.Errorf("%s: %d tenants are not between 1 and 10 million", s.Name, s.Tenants)
+	}
+	if s.Tries < 0 || s.Tries > 1000 {
+		return fmt.Errorf("%s: tries is not between 0 and 1000", s.Name)
+	}
+	return nil
+}
+
+// ParseStream reads a stream as it is written on the command line: kind:key=value,... Files are opened by open.
+func ParseStream(text string, open func(string) (io.ReadCloser, error)) (Stream, error) {
+	kind, rest, _ := strings.Cut(text, ":")
+	s := Stream{Name: kind, Arrivals: Arrivals(kind), Tenants: 1000, Tries: 0}
+	switch s.Arrivals {
+	case Dealer:
+		s.Size, s.Every, s.Tenants, s.Keyed = 50, time.Minute, 20, true
+	case Burst:
+		s.Size, s.Every = 100, time.Minute
+	case Scraper:
+		s.Rate, s.Tenants, s.Unique = 10, 1, true
+	}
+	file := ""
+	for part := range strings.SplitSeq(rest, ",") {
+		if part == "" {
+			continue
+		}
+		key, value, _ := strings.Cut(part, "=")
+		var err error
+		switch key {
+		case "name":
+			s.Name = value
+		case "rate":
+			s.Rate, err = strconv.ParseFloat(value, 64)
+		case "size":
+			s.Size, err = strconv.Atoi(value)
+		case "every":
+			s.Every, err = time.ParseDuration(value)
+		case "tenants":
+			s.Tenants, err = strconv.Atoi(value)
+		case "keyed":
+			s.Keyed, err = truth(value)
+		case "unique":
+			s.Unique, err = truth(value)
+		case "weight":
+			s.Weight, err = strconv.Atoi(value)
+		case "tries":
+			s.Tries, err = strconv.Atoi(value)
+		case "from":
+			s.From, err = time.ParseDuration(value)
+		case "for":
+			s.For, err = time.ParseDuration(value)
+		case "file":
+			file = value
+		default:
+			err = errors.New("there is no such key")
+		}
+		if err != nil {
+			return s, fmt.Errorf("%s: %s: %w", text, part, err)
+		}
+	}
+	if s.Arrivals == Trace {
+		if file == "" {
+			return s, errors.New("trace: needs file=NAME.csv")
+		}
+		f, err := open(file)
+		if err != nil {
+			return s, err
+		}
+		defer func() { _ = f.Close() }()
+		if err := s.ReadTrace(f); err != nil {
+			return s, fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	return s, s.Check()
+}
+
+func truth(value string) (bool, error) {
+	if value == "" {
+		return true, nil
+	}
+	return strconv.ParseBool(value)
+}
+
+// mostRows bounds a trace.
+const mostRows = 20_000_000
+
+// ReadTrace makes the stream the one of a CSV file with a header: "at", in seconds or as RFC 3339; and if there are such columns "tenant" and
+// "vin" (any text, equal ones are the same; without a VIN it is another one each time) and "size", the VINs of a batch, 0 for a single decode.
+func (s *Stream) ReadTrace(r io.Reader) error {
+	s.Arrivals = Trace
+	c := csv.NewReader(r)
+	c.ReuseRecord = true
+	head, err := c.Read()
+	if err != nil {
+		return fmt.Errorf("the header: %w", err)
+	}
+	column := map[string]int{}
+	for i, name := range head {
+		column[strings.ToLower(strings.TrimSpace(strings.TrimPrefix(name, "\ufeff")))] = i
+	}
+	at, ok := column["at"]
+	if !ok {
+		return errors.New(`the header has no column "at"`)
+	}
+	tenants, vins := map[string]int32{}, map[string]int32{}
+	known := func(in map[string]int32, text string) int32 {
+		n, ok := in[text]
+		if !ok {
+			n = int32(len(in))
+			in[text] = n
+		}
+		return n
+	}
+	cell := func(record []string, name string) string {
+		if i, ok := column[name]; ok {
+			return strings.TrimSpace(record[i])
+		}
+		return ""
+	}
+	for {
+		record, err := c.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		line, _ := c.FieldPos(0)
+		if err != nil {
+			return err
+		}
+		when, err := instant(strings.TrimSpace(record[at]))
+		if err != nil {
+			return fmt.Errorf("line %d: %w", line, err)
+		}
+		w := row{at: when, tenant: known(tenants, cell(record, "tenant")), vin: -1}
+		if vin := cell(record, "vin"); vin != "" {
+			w.vin = known(vins, vin)
+		}
+		if size := cell(record, "size"); size != "" {
+			n, err := strconv.Atoi(size)
+			if err != nil || n < 0 || n > 50 {
+				return fmt.Errorf("line %d: size %q is no number from 0 to 50", line, size)
+			}
+			w.size = int16(n)
+		}
+		if s.rows = append(s.rows, w); len(s.rows) > mostRows {
+			return fmt.Errorf("more than %d rows", mostRows)
+		}
+	}
+	if len(s.rows) == 0 {
+		return errors.New("there are no rows")
+	}
+	slices.SortStableFunc(s.rows, func(a, b row) int { return cmp.Compare(a.at, b.at) })
+	for i := range s.rows[1:] {
+		s.rows[i+1].at -= s.rows[0].at
+	}
+	s.rows[0].at = 0
+	s.Tenants = len(tenants)
+	return nil
+}
+
+// instant is seconds after anything, or a time of day.
+func instant(text string) (gate.Micros, error) {
+	if f, err := strconv.ParseFloat(text, 64); err == nil && math.Abs(f) < 1e11 { // refuses NaN too
+		return gate.Micros(f * 1e6), nil
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return 0, fmt.Errorf("%q is neither seconds nor a time like 2026-11-30T08:15:00Z", text)
+	}
+	return gate.MicrosOf(t), nil
+}
+
+// Latency is how long NHTSA takes to answer.
+type Latency struct {
+	Kind        string // fixed, uniform, lognormal
+	A, B        time.Duration
+	Sigma       float64
+	text        string
+	logOfMedian float64
+}
+
+// ParseLatency reads fixed:600ms, uniform:100ms,300ms or lognormal:600ms,0.5 (the median, and the standard deviation of the logarithm).
+func ParseLatency(text string) (Latency, error) {
+	l := Latency{text: text}
+	kind, rest, _ := strings.Cut(text, ":")
+	first, second, two := strings.Cut(rest, ",")
+	l.Kind = kind
+	var err error
+	if l.A, err = time.ParseDuration(first); err != nil {
+		return l, fmt.Errorf("latency %q: %w", text, err)
+	}
+	switch kind {
+	case "fixed":
+		l.B = l.A
+	case "uniform":
+		l.B, err = time.ParseDuration(second)
+	case "lognormal":
+		l.Sigma, err = strconv.ParseFloat(second, 64)
+		l.logOfMedian = math.Log(float64(l.A.Microseconds()))
+	default:
+		err = errors.New("it is neither fixed, uniform nor lognormal")
+	}
+	switch {
+	case err != nil:
+	case two == (kind == "fixed"):
+		err = errors.New("it has the wrong number of values")
+	case l.A <= 0 || kind == "uniform" && l.B < l.A || !(l.Sigma >= 0 && l.Sigma <= 5):
+		err = errors.New("its values make no sense")
+	}
+	if err != nil {
+		return l, fmt.Errorf("latency %q: %w", text, err)
+	}
+	return l, nil
+}
+
+func (l Latency) String() string { return l.text }
+
+func (l Latency) draw(r *rand.Rand) time.Duration {
+	switch l.Kind {
+	case "uniform":
+		return l.A + time.Duration(r.Int64N(int64(l.B-l.A)+1))
+	case "lognormal":
+		return time.Duration(math.Exp(l.logOfMedian+l.Sigma*r.NormFloat64())) * time.Microsecond
+	}
+	return l.A
+}
+
+// source draws the requests of a stream, one after the other.
+type source struct {
+	Stream
+	first int32 // of its tenants
+	from  gate.Micros
+	until gate.Micros
+	next  gate.Micros // of the next arrival
+	left  int         // of a burst or a list that has begun
+	who   int32       // pastes it
+	row   int
+}
+
+// begin sets the first arrival.
+func (s *source) begin(r *rand.Rand) {
+	s.next = s.from
+	switch s.Arrivals {
+	case Trace:
+		s.next = s.from + s.rows[0].at
+	case Burst:
+		s.left = s.Size
+	case Dealer:
+		s.next += gate.Micros(r.ExpFloat64() * float64(s.Every.Microseconds()))
+	case Poisson, Diurnal:
+		s.advance(r)
+	case Constant, Scraper:
+		s.next += gate.Micros(r.Float64() * 1e6 / s.Rate)
+	}
+}
+
+// advance sets the arrival after the one that was.
+func (s *source) advance(r *rand.Rand) {
+	switch s.Arrivals {
+	case Constant, Scraper:
+		s.next += gate.Micros(1e6 / s.Rate)
+	case Poisson:
+		s.next += gate.Micros(r.ExpFloat64() * 1e6 / s.Rate)
+	case Diurnal:
+		for { // thinned from the busiest hour's
+			s.next += gate.Micros(r.ExpFloat64() * 1e6 / (s.Rate * (1 + swing)))
+			if r.Float64()*(1+swing) < course(s.next) {
+				return
+			}
+		}
+	case Burst:
+		if s.left--; s.left > 0 {
+			s.next++
+			return
+		}
+		s.left = s.Size
+		s.next += gate.Micros(s.Every.Microseconds())
+		s.next -= gate.Micros(s.Size - 1)
+	case Dealer:
+		if s.left > 0 {
+			s.next++
+			return
+		}
+		s.next += gate.Micros(r.ExpFloat64() * float64(s.Every.Microseconds()))
+	case Trace:
+		if s.row++; s.row == len(s.rows) {
+			s.next = math.MaxInt64
+			return
+		}
+		s.next = s.from + s.rows[s.row].at
+	}
+}
+
+// swing is how far a day's course goes up and down from its mean.
+const swing = 0.8
+
+// course is the load of that time of the day, 1 on average.
+func course(at gate.Micros) float64 {
+	const day = 24 * 3600 * 1e6
+	return 1 + swing*math.Cos(2*math.Pi*(float64(at)/day-15./24))
+}
