@@ -80,7 +80,9 @@ func (g *Guard) GetItem(ctx context.Context, in *dynamodb.GetItemInput, o ...fun
 		defer cancel()
 	}
 	out, err := g.next.GetItem(ctx, in, o...)
-	g.learn(ctx, asked, probe, err)
+	if down := g.learn(ctx, asked, probe, err); probe && down != nil {
+		return nil, down // to try again at once would be no probe
+	}
 	return out, err
 }
 
@@ -100,15 +102,16 @@ func (g *Guard) PutItem(ctx context.Context, in *dynamodb.PutItemInput, o ...fun
 	return out, err
 }
 
-func (g *Guard) learn(ctx context.Context, asked time.Time, probe bool, err error) {
+// learn takes in how a call ended, and says whether the table is down still.
+func (g *Guard) learn(ctx context.Context, asked time.Time, probe bool, err error) *DownError {
 	fault, _ := Classify(ctx, err)
 	now := g.now().Round(0)
 	switch fault {
 	case Canceled:
-		return
+		return nil
 	case Timeout:
 		if now.Sub(asked) < fairTry && !probe {
-			return
+			return nil
 		}
 	case Throttled, Unreachable, Denied, MissingTable:
 	default: // an answer
@@ -117,6 +120,10 @@ func (g *Guard) learn(ctx context.Context, asked time.Time, probe bool, err erro
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.health.learn(now, g.after, fault)
+	if !g.health.down(g.after) {
+		return nil
+	}
+	return &DownError{Fault: g.health.fault, For: now.Sub(g.health.since)}
 }
 
 // health is what is known of a table: a value, whose times are handed in.

@@ -74,17 +74,17 @@ func TestOnlyTheFirstWaitForATableThatDoesNotAnswer(t *testing.T) {
 					t.Errorf("known after %v", took)
 				}
 				table.asked = 0
-				told := 0
+				told := 0 // also who makes a probe in vain: he does not try again
 				for began := time.Now(); time.Since(began) < 10*time.Second; time.Sleep(time.Millisecond) {
 					took, err := read(t, g)
 					if took > probeTime {
 						t.Errorf("took %v", took)
 					}
-					if isDown(err) {
+					if !isDown(err) {
+						t.Errorf("told %v", err)
+					}
+					if took == 0 {
 						told++
-						if took != 0 {
-							t.Errorf("told after %v", took)
-						}
 					}
 				}
 				if table.asked < 25 || table.asked > 41 || told < 1000 {
