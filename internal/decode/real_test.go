@@ -320,3 +320,35 @@ func TestTwoHundredRequestsAreOneCallOnAnyClocks(t *testing.T) {
 		}
 	})
 }
+
+// The table stops while every slot is taken: the leases that could not be given back are, as soon as the table is there again.
+func TestAnOutageCostsNoPlacesBeyondItself(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, s *site) {
+		i := s.instance("i", 0)
+		var wg sync.WaitGroup
+		for n := range 4 {
+			wg.Go(func() {
+				if r, refusal, _ := took(i, s.vin(n), s.caller(n)); refusal != nil || r.Saved {
+					t.Errorf("%v, saved %v", refusal, r.Saved)
+				}
+			})
+		}
+		time.Sleep(500 * time.Millisecond)
+		s.breaks(names.Coordination, hung)
+		s.breaks(names.Results, hung)
+		wg.Wait() // their answers went out all the same
+		time.Sleep(time.Second)
+		s.breaks(names.Coordination, nil)
+		s.breaks(names.Results, nil)
+		back := time.Now()
+		for n := 10; ; n++ {
+			if _, refusal, _ := took(i, s.vin(n), s.caller(n)); refusal == nil {
+				break
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		if d := time.Since(back); d > 2*time.Second {
+			t.Errorf("back after %v", d)
+		}
+	})
+}

@@ -30,6 +30,7 @@ func (s *Store) Foresee(ctx context.Context, r *gate.Request) (*gate.Refusal, er
 func (c *caller) foresee() (*gate.Refusal, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, lookBudget)
 	defer cancel()
+	c.settle(ctx)
 	if refusal := c.known(); refusal != nil {
 		return refusal, nil
 	}

@@ -58,6 +58,7 @@ type Store struct {
 	seen    gate.State
 	seenAt  time.Time // zero: nothing seen yet
 	owed    pause     // NHTSA asked for it, and the item does not have it yet
+	owing   []owing   // this instance could not give it back yet
 	asked   int       // numbers the requests, so that a late answer never replaces a younger view
 	shown   int
 	told    int // the version that Knobs was told of
@@ -157,6 +158,7 @@ func (c *caller) enter() (*gate.Lease, *gate.Refusal, error) {
 	case <-ctx.Done():
 		return nil, nil, c.fail(c.ctx, "acquire", ctx.Err())
 	}
+	c.settle(ctx)
 	if refusal := c.known(); refusal != nil {
 		return nil, refusal, nil
 	}
@@ -379,33 +381,15 @@ func (c *caller) giveUp(err error) error {
 	return c.fail(c.ctx, "acquire", err)
 }
 
-// leave gives back ticket or lease, whichever there is, in a short time of its own. What it cannot reach expires.
+// leave gives back ticket or lease, whichever there is, in a short time of its own. What it cannot reach is owed.
 func (c *caller) leave() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx), cleanupBudget)
 	defer cancel()
-	view, _, err := c.view(ctx, 0)
-	for range gate.MaxTries {
-		if err != nil {
-			return
-		}
-		var x *expression
-		if w, queued := view.PlanCancel(c.r.ID, c.r.Key); queued {
-			x = cancelTicket(w)
-		} else {
-			// Also when no lease is seen: an admission may land after the look.
-			x = free(gate.Free{ID: c.r.ID, Place: c.r.Key.Place(), Batch: c.r.Key.Route == gate.Batch, Episodes: -1})
-		}
-		var met *gate.State
-		if _, met, err = c.update(ctx, x); err == nil && met == nil {
-			return
-		} else if err == nil {
-			if _, queued := met.Tickets[c.r.ID]; !queued {
-				if _, leased := met.Leases[c.r.ID]; !leased {
-					return
-				}
-			}
-			view = *met
-		}
+	if err := c.giveBack(ctx, c.r.ID, c.r.Key); err != nil {
+		c.mu.Lock()
+		k := c.seen.Knobs
+		c.mu.Unlock()
+		c.owe(c.r.ID, c.r.Key, c.Now().Add(max(c.r.Patience, k.LeaseTTL)+k.SkewBound))
 	}
 }
 
@@ -445,8 +429,16 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // Release gives a lease back with what its call taught, in a context of its own: the caller's may have ended. ErrStale: the lease had been reclaimed, and
-// nothing was changed. Any other error: the lease stays until its end.
+// nothing was changed. Any other error: the lease stays until this instance reaches the table again, or until its end.
 func (s *Store) Release(ctx context.Context, l *gate.Lease, o gate.Outcome) error {
+	err := s.release(ctx, l, o)
+	if err != nil && !errors.Is(err, ErrStale) {
+		s.owe(l.ID, l.Key, l.End)
+	}
+	return err
+}
+
+func (s *Store) release(ctx context.Context, l *gate.Lease, o gate.Outcome) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBudget)
 	defer cancel()
 
