@@ -137,14 +137,14 @@ func (s *Service) DecodeBatch(ctx context.Context, req BatchRequest) ([]Item, er
 		return items, nil
 	}
 	ask, later := oneYearEach(missing)
-	refuseAll(later, refuse(VINRepeated, sayVINRepeated, retrySoon))
 
 	// 4. tenant, 5. gate, 6. vpic, 7. release
 	call, waited, refusal := s.askTogether(ctx, req.Caller, ask, deadline)
-	if refusal != nil {
-		refuseAll(ask, refusal)
+	if refusal != nil { // which keeps the others waiting as long
+		refuseAll(missing, refusal)
 		return items, nil
 	}
+	refuseAll(later, refuse(VINRepeated, sayVINRepeated, retrySoon))
 	var landed []*asked
 	for i, q := range ask {
 		if err := call.Items[i].Err; err != nil {
@@ -276,14 +276,15 @@ func (s *Service) lookUpAll(ctx context.Context, questions []*asked) (trouble bo
 	return down.Load()
 }
 
-// saveAll stores live answers and says which are in the table now. A table that takes one badly is left alone with the rest.
+// saveAll stores live answers and says which are in the table now. A table that fails with one is left alone with the rest; that it has a newer
+// answer to one is no failure.
 func (s *Service) saveAll(ctx context.Context, questions []*asked) (saved []bool) {
 	saved = make([]bool, len(questions))
 	var down atomic.Bool
 	s.each(ctx, len(questions), func(i int) {
 		if !down.Load() {
-			saved[i] = s.save(ctx, questions[i].answer.Answer)
-			if !saved[i] {
+			var err error
+			if saved[i], err = s.land(ctx, nil, questions[i].answer.Answer); err != nil {
 				down.Store(true)
 			}
 		}

@@ -205,6 +205,18 @@ func TestTheSameVINWithAnotherModelYearComesNext(t *testing.T) {
 	})
 }
 
+// What keeps the first model year from being asked keeps the second as long: a second later it would only be refused again.
+func TestAnotherModelYearIsToldWhatStopsTheFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := newWorld(t)
+		w.fails(vpic.Throttled)
+		items := batch(t, s, BatchRequest{Caller: alice, Questions: []Question{{VIN: accord}, {VIN: accord, ModelYear: 2001}}})
+		if got := outcomes(items); got != "UPSTREAM_THROTTLED, UPSTREAM_THROTTLED" || items[1].Refusal.RetryAfter != 30*time.Second {
+			t.Errorf("outcomes %s, the second to come back in %v", got, items[1].Refusal.RetryAfter)
+		}
+	})
+}
+
 func TestWhatStopsABatchStopsOnlyWhatIsNotStored(t *testing.T) {
 	for name, tc := range map[string]struct {
 		arrange func(*world)
@@ -383,6 +395,31 @@ func TestABatchGoesOnWithoutItsTableAndDoesNotWaitForItFiftyTimes(t *testing.T) 
 		}
 		if took := time.Since(began); took != 1900*time.Millisecond {
 			t.Errorf("took %v: 900 ms are NHTSA's", took)
+		}
+	})
+}
+
+// Somebody else's newer answer to one of them, stored while the call was under way, costs none of the others its place in the table.
+func TestANewerAnswerToOneOfABatchKeepsNoOtherFromBeingStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := newWorld(t)
+		w.batch = func(ctx context.Context, qs []vpic.Query) (vpic.BatchAnswer, error) {
+			all, err := w.answers(ctx, qs, 900*time.Millisecond)
+			time.Sleep(time.Millisecond)
+			for _, q := range qs[:tableAtOnce] {
+				w.keep(q, 0)
+				w.rows[results.Key(q)] = results.Row{Fetched: results.MillisOf(time.Now())}
+			}
+			return all, err
+		}
+		items := batch(t, s, BatchRequest{Questions: fleet(50), Caller: alice})
+		for i, item := range items {
+			if item.Refusal != nil || item.Result.Saved != (i >= tableAtOnce) {
+				t.Errorf("item %d: saved %v, refused %v", i, item.Result.Saved, item.Refusal)
+			}
+		}
+		if len(w.stored) != 50 {
+			t.Errorf("%d of 50 answers are stored", len(w.stored))
 		}
 	})
 }

@@ -364,12 +364,6 @@ func (s *Service) worthACall(deadline time.Time) bool {
 
 func (s *Service) leastCall() time.Duration { return min(leastCall, s.UpstreamTimeout) }
 
-// save stores a live answer that no flight was for, and says whether it is in the table now.
-func (s *Service) save(ctx context.Context, a vpic.Answer) bool {
-	stored, _ := s.land(ctx, nil, a)
-	return stored
-}
-
 // claim is who asks for a call, and what for.
 type claim struct {
 	caller tenant.Caller
