@@ -100,7 +100,17 @@ func (s *Service) stored(q vpic.Query, row results.Found, followed bool, deadlin
 
 // tooSlow is the refusal of a question that NHTSA did not answer in time, again and again.
 func (s *Service) tooSlow(row results.Found) *Refusal {
-	return refuse(UpstreamTimeout, sayTooSlow, row.Until.Time().Sub(s.Now())+2*s.SkewBound) // then it is over on everybody's clock
+	return refuse(UpstreamTimeout, sayTooSlow, s.silent(row.Until.Time().Sub(s.Now())))
+}
+
+// silent is when to come back to a question that is not asked for that long: then it is over on everybody's clock.
+func (s *Service) silent(left time.Duration) time.Duration {
+	return gate.RetryAfter(left + 2*s.SkewBound)
+}
+
+// timedOut says that NHTSA did not answer, although it had the usual time.
+func timedOut(r *Refusal) bool {
+	return r != nil && r.Code == UpstreamTimeout && r.Sentence == sayTimeout
 }
 
 // watch sleeps until a follower looks again: not past the flight's end by more than a moment, at which the followers do not all come at once.
@@ -197,6 +207,13 @@ func (s *Service) lead(ctx context.Context, c claim, q vpic.Query, led *results.
 			now.refusal, now.verdict = refusal, of
 			tell(now)
 		})
+	if led != nil && timedOut(l.refusal) {
+		if silence := led.Silence(s.Now()); silence > 0 {
+			last := *l.refusal // what was told may be in other hands
+			last.RetryAfter = max(last.RetryAfter, s.silent(silence))
+			l.refusal = &last
+		}
+	}
 	// 8. store
 	if l.refusal == nil {
 		var err error
@@ -225,7 +242,7 @@ func (s *Service) quit(ctx context.Context, led *results.Led, c claim, refusal *
 		if of == onEveryone {
 			f.Reason, f.RetryAfter = reasonOf(refusal), refusal.RetryAfter
 		}
-		f.TimedOut = refusal.Code == UpstreamTimeout && refusal.Sentence == sayTimeout
+		f.TimedOut = timedOut(refusal)
 	}
 	if c.optional {
 		f.Rest = string(Internal)

@@ -368,15 +368,34 @@ func TestAVINThatTimedOutTwiceIsRefusedForAMinute(t *testing.T) {
 			}
 			return r
 		}
-		ask(sayTimeout, 1)
-		ask(sayTimeout, 2)
+		if r := ask(sayTimeout, 1); r.RetryAfter != 5*time.Second {
+			t.Errorf("after the first told %v", r.RetryAfter)
+		}
+		// Whose call was the last one is told when there may be another, as are those who followed it.
+		var told [2]*Refusal
+		follower := New(s.Config)
+		var both sync.WaitGroup
+		both.Go(func() { told[0] = ask(sayTimeout, 2) })
+		both.Go(func() {
+			time.Sleep(time.Millisecond)
+			_, err := decodeOne(t, follower, bob)
+			told[1] = refused(t, err)
+		})
+		both.Wait()
+		for i, r := range told {
+			if r.RetryAfter < 60*time.Second || r.RetryAfter > 61*time.Second {
+				t.Errorf("after the second the one in place %d was told %v", i, r.RetryAfter)
+			}
+		}
 		if r := ask(sayTooSlow, 2); r.RetryAfter != 61*time.Second { // and what clocks are off by
 			t.Errorf("told %v", r.RetryAfter)
 		}
 		time.Sleep(59*time.Second - time.Millisecond)
 		ask(sayTooSlow, 2)
 		time.Sleep(time.Second + time.Millisecond)
-		ask(sayTimeout, 3)
+		if r := ask(sayTimeout, 3); r.RetryAfter != 61*time.Second {
+			t.Errorf("after the third told %v", r.RetryAfter)
+		}
 		ask(sayTooSlow, 3)
 		// Another model year is another question, but an answer forgets all of it.
 		time.Sleep(time.Minute)

@@ -213,6 +213,14 @@ type Led struct {
 	Slow  Slow      // as it was found
 }
 
+// Silence is how long the question is refused if the flight's call is not answered in time; 0: it may be asked again at once.
+func (l *Led) Silence(now time.Time) time.Duration {
+	if l.Slow.slower(MillisOf(now)).Calls < slowCalls {
+		return 0
+	}
+	return slowTime
+}
+
 // Elect asks to lead the flight for what was found, until a time on this instance's clock. Of many one is elected. Who is not has met what it is to
 // do now in met, at no further cost.
 //
