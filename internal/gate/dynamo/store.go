@@ -668,9 +668,6 @@ func (s *Store) saw(ctx context.Context, asked int, it item) (gate.State, error)
 		return gate.State{}, &Error{Op: "read", Kind: KindInvalid, Err: err}
 	}
 	s.mu.Lock()
-	if state.Hold >= s.owed.until {
-		s.owed = pause{}
-	}
 	news := false
 	if asked > s.shown {
 		if state.Version != s.seen.Version {
@@ -678,6 +675,9 @@ func (s *Store) saw(ctx context.Context, asked int, it item) (gate.State, error)
 		}
 		s.shown, s.seen, s.seenAt = asked, state, s.Now()
 		news, s.told = state.Version != s.told, state.Version
+	}
+	if s.seen.Hold >= s.owed.until { // the view has it; that an answer had it which came too late for the view is not enough
+		s.owed = pause{}
 	}
 	obeyed := s.obeying(state)
 	s.mu.Unlock()

@@ -499,6 +499,25 @@ func TestViewIsNeverReplacedByAnOlderAnswer(t *testing.T) {
 	}
 }
 
+// The answer of the release that wrote a pause comes after that of a read which was sent later and saw none: the view is the read's, and the pause is
+// obeyed and told all the same.
+func TestAPauseIsObeyedThoughTheAnswerThatBringsItIsNoView(t *testing.T) {
+	s := initialised(t, nil)
+	l := mustAcquire(t, s, alice)
+	before := state(t, s)
+	w := s.planRelease(nil, l, gate.Outcome{Kind: gate.Throttled, RetryAfter: time.Minute})
+	release, read := s.ask(), s.ask()
+	if _, err := s.saw(t.Context(), read, encode(s.pk, before)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.saw(t.Context(), release, encode(s.pk, w.Apply(before))); err != nil {
+		t.Fatal(err)
+	}
+	if v, err := s.View(t.Context()); err != nil || v.Hold != gate.HoldThrottled || v.HeldFor < 59*time.Second {
+		t.Errorf("held for %v (%v), %v", v.HeldFor, v.Hold, err)
+	}
+}
+
 func TestViewShowsTheGateAndIsReadAtMostOnceASecond(t *testing.T) {
 	w := &wire{}
 	s := initialised(t, w)
