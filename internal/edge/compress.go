@@ -13,7 +13,7 @@ const worthCompressing = 1400
 // compressed is a response in gzip for who takes that; the gateway does not do it. Fifty answers shrink to a tenth. Entity tags are weak, so
 // they stand for both forms.
 func compressed(r *request, res *response) *response {
-	if len(res.body) < worthCompressing || res.header["Content-Encoding"] != "" {
+	if !mayCompress(res) {
 		return res
 	}
 	vary(res, "Accept-Encoding")
@@ -28,6 +28,10 @@ func compressed(r *request, res *response) *response {
 	res.body, res.binary = b.Bytes(), true
 	res.header["Content-Encoding"] = "gzip"
 	return res
+}
+
+func mayCompress(res *response) bool {
+	return len(res.body) >= worthCompressing && res.header["Content-Encoding"] == ""
 }
 
 // takesGzip reads Accept-Encoding as far as it concerns gzip (RFC 9110): named, or meant by "*", and not with weight 0.

@@ -69,6 +69,9 @@ func (h *Handler) decodedHeaders(res *response, d decode.Result) {
 func (h *Handler) unlessKnown(r *request, res *response, tag string) *response {
 	res.header["ETag"] = tag
 	if matches(r.header("If-None-Match"), tag) {
+		if mayCompress(res) {
+			vary(res, "Accept-Encoding") // as the answer would (RFC 9110, 15.4.5)
+		}
 		res.status, res.body = 304, nil
 		delete(res.header, "Content-Type")
 	}

@@ -161,6 +161,9 @@ func TestTheDocumentIsServed(t *testing.T) {
 		if again.StatusCode != 304 || again.Body != "" || again.Headers["Content-Type"] != "" {
 			t.Errorf("%s", again)
 		}
+		if vary := res.Headers["Vary"]; vary == "" || again.Headers["Vary"] != vary {
+			t.Errorf("the document varies by %q, that there is no newer one by %q", vary, again.Headers["Vary"])
+		}
 	})
 }
 
