@@ -517,33 +517,6 @@ func TestGrantCheckCanFail(t *testing.T) {
 	}
 }
 
-func TestTheOperatorsPolicyOnlyReads(t *testing.T) {
-	var policy struct {
-		Version   string
-		Statement []struct {
-			Sid, Effect, Resource string
-			Action                []string
-			Condition             map[string]map[string][]string
-		}
-	}
-	if err := strict(read(t, "infra/operator-policy.json"), &policy); err != nil {
-		t.Fatal(err)
-	}
-	if len(policy.Statement) == 0 {
-		t.Error("the policy allows nothing")
-	}
-	for _, s := range policy.Statement {
-		for _, a := range s.Action {
-			if call := strings.TrimPrefix(a, "dynamodb:"); !strings.HasPrefix(call, "Describe") && call != "GetItem" {
-				t.Errorf("%s allows %s", s.Sid, a)
-			}
-		}
-		if !strings.HasPrefix(s.Resource, "arn:aws:dynamodb:") || strings.HasSuffix(s.Resource, "table/*") {
-			t.Errorf("%s is about %s", s.Sid, s.Resource)
-		}
-	}
-}
-
 func TestTheRepositoryHasWhatADeploymentNeeds(t *testing.T) {
 	for _, name := range []string{"LICENSE", "SECURITY.md", "VERSION", "samconfig.toml", ".editorconfig", ".gitignore", ".ci/run"} {
 		info, err := os.Stat(filepath.Join(root, name))

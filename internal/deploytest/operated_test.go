@@ -62,17 +62,28 @@ func newDesk(store string) *desk {
 			TableName            string
 			Key, Item            map[string]map[string]any
 			ProjectionExpression string
+			TransactItems        []map[string]struct {
+				TableName string
+				Key, Item map[string]map[string]any
+			}
 		}
 		_ = json.Unmarshal(body, &in)
 		c := call{op: r.Header.Get("X-Amz-Target"), table: in.TableName, attributes: in.ProjectionExpression}
 		c.op = c.op[strings.LastIndex(c.op, ".")+1:]
-		for _, key := range []map[string]map[string]any{in.Key, in.Item} {
-			if pk, ok := key[tables.Key]["S"].(string); ok {
-				c.pk = pk
+		c.pk = leading(in.Key, in.Item)
+		parts := []call{c}
+		if c.op == "TransactWriteItems" { // it needs the rights of its parts
+			parts = nil
+			for _, item := range in.TransactItems {
+				for op, part := range item {
+					parts = append(parts, call{op: op + "Item", table: part.TableName, pk: leading(part.Key, part.Item)})
+				}
 			}
 		}
 		d.mu.Lock()
-		d.calls[c]++
+		for _, c := range parts {
+			d.calls[c]++
+		}
 		d.mu.Unlock()
 		if d.down.Load() {
 			w.WriteHeader(http.StatusInternalServerError)
@@ -95,6 +106,16 @@ func newDesk(store string) *desk {
 		w.WriteHeader(http.StatusBadGateway)
 	}))
 	return d
+}
+
+// leading is the key of whichever item is there, "" for none.
+func leading(items ...map[string]map[string]any) string {
+	for _, it := range items {
+		if pk, ok := it[tables.Key]["S"].(string); ok {
+			return pk
+		}
+	}
+	return ""
 }
 
 // nhtsa answers for NHTSA, well or badly.
