@@ -57,10 +57,10 @@ function vinsOf(line) {
     if (!cell) continue;
     // A cell is one VIN, perhaps with blanks or dashes in it, or words of which some are.
     const words = cell.split(/\s+/);
-    const whole = words.filter(complete);
+    const whole = words.some(complete);
     if (complete(cell)) rows.push({ vin: tidy(cell), year: year(behind) });
     else if (words.length === 2 && complete(words[0]) && year(words[1])) rows.push({ vin: tidy(words[0]), year: year(words[1]) });
-    else if (whole.length) rows.push(...whole.map((w) => ({ vin: tidy(w), year: 0 })));
+    else if (whole) rows.push(...words.filter((w) => complete(w) || close(w)).map((w) => ({ vin: complete(w) ? tidy(w) : w, year: 0 })));
     else if (damaged(cell + ',' + behind)) rows.push({ vin: cell + ',' + cells[++i], year: 0 }); // the comma was a decimal one
     else if (words.length === 1 && close(cell)) rows.push({ vin: cell, year: year(behind) });
   }
