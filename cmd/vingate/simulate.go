@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"vingate/internal/config"
 	"vingate/internal/simulate"
@@ -35,6 +37,7 @@ type simulateOptions struct {
 	traffic  []string
 	upstream string
 	json     bool
+	html     string
 }
 
 func newSimulate() *cobra.Command {
@@ -57,7 +60,7 @@ twice), weight=N, from=2h, for=10m, name=TEXT.
 
 The numbers of the product come from the environment like everywhere, and each has a flag.`,
 		Example: `  vingate simulate
-  vingate simulate --load 20 --arrivals diurnal --traffic scraper:rate=30
+  vingate simulate --load 20 --arrivals diurnal --traffic scraper:rate=30 --html report.html
   vingate simulate --traffic dealer:every=30s --rate-per-second 4 --rate-burst 12 --for 2h`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
@@ -88,6 +91,7 @@ The numbers of the product come from the environment like everywhere, and each h
 	f.StringVar(&o.upstream, "upstream", "lognormal:600ms,0.5", "how long NHTSA takes: fixed:600ms, uniform:100ms,300ms or lognormal:MEDIAN,SIGMA")
 	f.Float64Var(&m.Failing, "failing", 0, "share of the calls to NHTSA that fail")
 	f.BoolVar(&o.json, "json", false, "print JSON")
+	f.StringVar(&o.html, "html", "", "also write a report with pictures to this file; it needs nothing from the network")
 	for _, v := range config.Variables() {
 		if slices.Contains(simulated, v.Name) {
 			o.knobs[v.Name] = f.String(flagOf(v.Name), "", v.Name+": "+v.Description)
@@ -159,9 +163,57 @@ func (o *simulateOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	r.Took = time.Since(began)
+	r.Took, r.Command = time.Since(began), o.command(cmd)
+	if o.html != "" {
+		if err := writeFile(o.html, r.HTML); err != nil {
+			return err
+		}
+	}
 	if o.json {
 		return r.JSON(cmd.OutOrStdout())
 	}
 	return r.Print(cmd.OutOrStdout())
+}
+
+// command is how this run is made again.
+func (o *simulateOptions) command(cmd *cobra.Command) string {
+	words := []string{"vingate simulate"}
+	for _, name := range simulated {
+		if value := os.Getenv(name); value != "" {
+			words = slices.Insert(words, len(words)-1, name+"="+quoted(value))
+		}
+	}
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		switch {
+		case f.Name == "html", f.Name == "json", f.Name == "svg":
+		case f.Value.Type() == "bool":
+			words = append(words, "--"+f.Name)
+		case f.Name == "traffic":
+			for _, text := range o.traffic {
+				words = append(words, "--traffic "+quoted(text))
+			}
+		default:
+			words = append(words, "--"+f.Name+" "+quoted(f.Value.String()))
+		}
+	})
+	return strings.Join(words, " ")
+}
+
+// quoted is a word for a shell.
+func quoted(s string) string {
+	if strings.ContainsFunc(s, func(c rune) bool {
+		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,:=_/-", c)
+	}) {
+		return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	}
+	return s
+}
+
+// writeFile writes a whole file, or says why not.
+func writeFile(name string, write func(io.Writer) error) error {
+	f, err := os.Create(name)
+	if err != nil {
+		return usage(err)
+	}
+	return errors.Join(write(f), f.Close())
 }

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -66,5 +68,22 @@ func TestSimulateRefusesWhatMakesNoSense(t *testing.T) {
 		if status, _, complaints := simulatedRun(t, strings.Fields(flags)...); status != exitUsage || !strings.Contains(complaints, want) {
 			t.Errorf("%s: %d %s", flags, status, complaints)
 		}
+	}
+}
+
+func TestSimulateWritesAPageThatSaysHowItIsMadeAgain(t *testing.T) {
+	t.Setenv("MAX_WAIT", "5s")
+	name := filepath.Join(t.TempDir(), "report.html")
+	status, _, complaints := simulatedRun(t, "--for", "5m", "--load", "30", "--keyed", "--traffic", "dealer:every=1m", "--html", name)
+	page, err := os.ReadFile(name)
+	if status != 0 || err != nil {
+		t.Fatalf("%d %s %v", status, complaints, err)
+	}
+	const again = "MAX_WAIT=5s vingate simulate --for 5m0s --load 30 --keyed --traffic dealer:every=1m"
+	if !strings.Contains(string(page), again) || !strings.Contains(string(page), "</html>") {
+		t.Errorf("no %q in the page", again)
+	}
+	if status, _, complaints := simulatedRun(t, "--for", "1m", "--html", filepath.Join(name, "x")); status != exitUsage || complaints == "" {
+		t.Errorf("a file that cannot be written: %d %s", status, complaints)
 	}
 }

@@ -193,6 +193,7 @@ const (
 
 // Report is what came of a run.
 type Report struct {
+	Command     string        `json:"command,omitempty"` // that made it
 	Seed        uint64        `json:"seed"`
 	For         time.Duration `json:"-"`
 	ForSeconds  float64       `json:"forSeconds"`
