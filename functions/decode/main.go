@@ -28,7 +28,7 @@ import (
 var version = "dev"
 
 func main() {
-	ctx, steps := context.Background(), observe.NewSteps()
+	ctx, steps, now := context.Background(), observe.NewSteps(), wallClock()
 	cfg, err := config.Load(os.Getenv)
 	exitOn(err)
 	steps.Done("configuration")
@@ -42,16 +42,16 @@ func main() {
 		observe.RecorderOf(ctx).Add(observe.ReadUnits, reads)
 	}))
 	client, errClient := ddb.New(os.Getenv, store)
-	upstream, errUpstream := vpic.New(vpic.Config{BaseURL: cfg.UpstreamURL, Timeout: cfg.UpstreamTimeout, Contact: cfg.UpstreamContact, Version: version})
+	upstream, errUpstream := vpic.New(vpic.Config{BaseURL: cfg.UpstreamURL, Timeout: cfg.UpstreamTimeout, Contact: cfg.UpstreamContact, Version: version, Now: now})
 	// What lies in one table is known to be down together.
-	coordination, answers := ddb.NewGuard(client, time.Now, dynamo.DownAfter), ddb.NewGuard(client, time.Now, results.DownAfter)
-	accounts := tenants.New(tenants.Config{Client: coordination, Table: cfg.CoordinationTable, Now: time.Now, SkewBound: cfg.Knobs.SkewBound})
-	callers, errCallers := tenant.New(tenant.Config{HashKey: cfg.TenantHashKey, Keys: accounts,
+	coordination, answers := ddb.NewGuard(client, now, dynamo.DownAfter), ddb.NewGuard(client, now, results.DownAfter)
+	accounts := tenants.New(tenants.Config{Client: coordination, Table: cfg.CoordinationTable, Now: now, SkewBound: cfg.Knobs.SkewBound})
+	callers, errCallers := tenant.New(tenant.Config{HashKey: cfg.TenantHashKey, Keys: accounts, Now: now,
 		Keyed:     tenant.Plan{RatePerSecond: cfg.Tenant.PerSecond, Burst: cfg.Tenant.Burst},
 		Anonymous: tenant.Plan{RatePerSecond: cfg.Anon.PerSecond, Burst: cfg.Anon.Burst}})
 	exitOn(errors.Join(errClient, errUpstream, errCallers))
 	budget := dynamo.New(dynamo.Config{
-		Client: coordination, Table: cfg.CoordinationTable, Name: "nhtsa", Now: time.Now, NewID: func() string { return rand.Text()[:6] },
+		Client: coordination, Table: cfg.CoordinationTable, Name: "nhtsa", Now: now, NewID: func() string { return rand.Text()[:6] },
 		Reclaimed: func(ctx context.Context, leases int) {
 			observe.RecorderOf(ctx).Add(observe.LeakedLeases, float64(leases))
 		},
@@ -59,15 +59,15 @@ func main() {
 			metrics.Write(ctx, observe.KnobsInForce(version, cfg.Knobs.Differences(inForce)))
 		},
 	})
-	service := decode.New(decode.Config{
+	service := decode.New(underTest(decode.Config{
 		Gate: budget, Tenants: accounts, Upstream: upstream,
 		Results: results.New(results.Config{Client: answers, Down: answers.Down, Table: cfg.ResultsTable, Memory: cfg.CacheMemory,
 			Lives:     results.Lives{Hard: cfg.CacheTTL, Soft: cfg.CacheSoftTTL, Negative: cfg.NegativeTTL},
-			SkewBound: cfg.Knobs.SkewBound}),
+			SkewBound: cfg.Knobs.SkewBound, Now: now}),
 		MaxWait: cfg.MaxWait, MaxWaitBatch: cfg.MaxWaitBatch, BatchTokenCost: cfg.BatchTokenCost,
 		BulkheadWait: cfg.BulkheadWait, UpstreamTimeout: cfg.UpstreamTimeout, RequestDeadline: cfg.RequestDeadline, AfterCall: config.AfterCall, SkewBound: cfg.Knobs.SkewBound,
-		Trace: tracer.Subsegment, Observe: observe.Watch{Tracer: tracer}, Log: log,
-	})
+		Trace: tracer.Subsegment, Observe: observe.Watch{Tracer: tracer}, Log: log, Now: now,
+	}))
 	steps.Done("clients")
 	// The first call to DynamoDB is the slow one: made here, it is not the first caller's. Without it the instance serves too.
 	prime, cancel := context.WithTimeout(ctx, time.Second)
@@ -79,7 +79,7 @@ func main() {
 	steps.Done("store")
 	started.Properties = append(started.Properties, steps.Log())
 	metrics.Write(ctx, started)
-	lambda.Start(edge.New(edge.Config{Decoder: service, Gate: budget, Callers: callers, Rates: accounts, Origins: cfg.CORSOrigins, Version: version, Log: log, Metrics: metrics}))
+	lambda.Start(edge.New(edge.Config{Decoder: service, Gate: budget, Callers: callers, Rates: accounts, Origins: cfg.CORSOrigins, Version: version, Log: log, Metrics: metrics, Now: now}))
 }
 
 // exitOn ends the initialisation with everything that is wrong.

@@ -63,7 +63,7 @@ type Options struct {
 	StandInArgs []string // more flags for it
 	UpstreamURL string   // base of the API, without a slash at the end
 
-	// The edge. Without a Bootstrap none is started. Instances, Concurrency, Timeout and Control are locallambda's.
+	// The edge. Without a Bootstrap none is started. Instances, Concurrency, Timeout, Control, Spread and EnvOf are locallambda's.
 	Bootstrap   string
 	EdgePort    int // 0 is a free one
 	Instances   int
@@ -71,6 +71,8 @@ type Options struct {
 	Timeout     time.Duration
 	Drain       time.Duration
 	Control     string
+	Spread      bool
+	EnvOf       func(id int) []string
 
 	Env []string  // knobs and all else for the functions, "NAME=value"; nil is this process's environment
 	Log io.Writer // output of all parts; nil discards
@@ -432,6 +434,8 @@ func (s *Stack) startEdge(ctx context.Context, o Options) (err error) {
 		Timeout:     o.Timeout,
 		Drain:       o.Drain,
 		Env:         s.Env,
+		Spread:      o.Spread,
+		EnvOf:       o.EnvOf,
 		Log:         o.Log,
 	})
 	if err != nil {

@@ -8,12 +8,16 @@ import (
 	"io"
 	"net/http"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 )
 
 // tracePattern is a trace id a caller may bring along.
 var tracePattern = regexp.MustCompile(`^Root=1-[0-9a-f]{8}-[0-9a-f]{24}(;[ -~]{0,200})?$`)
+
+// InstanceHeader of an answer is the id of the instance that it comes from, or that ended over it.
+const InstanceHeader = "X-Locallambda-Instance"
 
 // serveFront is the HTTP API: one request, one event, one invocation.
 func (s *Server) serveFront(w http.ResponseWriter, r *http.Request) {
@@ -53,6 +57,7 @@ func (s *Server) serveFront(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-inv.done:
 			err = inv.err
+			w.Header().Set(InstanceHeader, strconv.Itoa(inv.result.Instance))
 		case <-enough.C:
 			writeMessage(w, http.StatusServiceUnavailable, "Service Unavailable")
 			return // the invocation goes on

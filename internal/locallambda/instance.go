@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net"
 	"net/http"
@@ -399,6 +400,9 @@ func (i *instance) awaitSpawn(ctx context.Context) error {
 // Source: "Defined runtime environment variables" in the Lambda developer guide.
 func environment(o Options, runtimeAPI string, id int, now time.Time) []string {
 	env := envMap(o.Env)
+	if o.EnvOf != nil {
+		maps.Copy(env, envMap(o.EnvOf(id)))
+	}
 	// A leftover of another Lambda would make the runtime listen elsewhere.
 	delete(env, "_LAMBDA_SERVER_PORT")
 	delete(env, "AWS_LAMBDA_MAX_CONCURRENCY")

@@ -78,6 +78,11 @@ type Options struct {
 	Sampled      bool          // whether the trace of each invocation is sampled: the function then sends its segments
 	Env          []string      // environment of the instances, "NAME=value"; nil is this process's
 	Log          io.Writer     // output of the instances and the REPORT lines; nil discards; must not call the Server
+
+	// Test devices, beyond AWS. Spread starts all instances first and then uses the one that was used longest ago, so that a budget that
+	// is shared by many is asked by many. EnvOf is more environment of the instance of that id, over Env.
+	Spread bool
+	EnvOf  func(id int) []string
 }
 
 func (o *Options) defaults() {
@@ -303,6 +308,9 @@ func (s *Server) place(inv *invocation) error {
 		return ErrClosed
 	}
 	inst := s.choose()
+	if s.opt.Spread && len(s.live) < s.opt.Instances && !time.Now().Before(s.notBefore) {
+		inst = nil
+	}
 	if inst == nil {
 		if len(s.live) >= s.opt.Instances {
 			return fmt.Errorf("%w: %d of %d", ErrThrottled, len(s.live), s.opt.Instances)
@@ -319,7 +327,7 @@ func (s *Server) place(inv *invocation) error {
 	return nil
 }
 
-// choose picks the ready instance that was used last and has room, else one that is starting and has room. s.mu is held.
+// choose picks the ready instance that was used last (with Spread: longest ago) and has room, else one that is starting and has room. s.mu is held.
 func (s *Server) choose() *instance {
 	var ready, starting *instance
 	for _, i := range s.live {
@@ -331,7 +339,7 @@ func (s *Server) choose() *instance {
 			if starting == nil {
 				starting = i
 			}
-		case ready == nil || i.lastUsed > ready.lastUsed:
+		case ready == nil || (i.lastUsed > ready.lastUsed) != s.opt.Spread:
 			ready = i
 		}
 	}

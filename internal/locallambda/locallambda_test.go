@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -872,5 +873,25 @@ func TestOptionsThatCannotWorkAreRefusedTogether(t *testing.T) {
 	defer func() { _ = ln.Close() }()
 	if _, err := locallambda.Start(t.Context(), locallambda.Options{Bootstrap: bootstrap, Listen: ln.Addr().String()}); err == nil || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("a taken port: %v", err)
+	}
+}
+
+func TestSpreadStartsAllAndUsesTheOneUsedLongestAgo(t *testing.T) {
+	s, _ := server(t, locallambda.Options{Instances: 3, Spread: true, EnvOf: func(id int) []string { return []string{fmt.Sprint("NUMBER=", id)} }})
+	var served []string
+	for range 6 {
+		served = append(served, get(t, s.URL()+"/").header.Get(locallambda.InstanceHeader))
+	}
+	if want := []string{"1", "2", "3", "1", "2", "3"}; !slices.Equal(served, want) {
+		t.Errorf("served by %v, want %v", served, want)
+	}
+	for _, i := range s.Instances() {
+		env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", i.PID))
+		if err != nil {
+			t.Skip("no environment of a process to be read here")
+		}
+		if !strings.Contains(string(env)+"\x00", fmt.Sprintf("\x00NUMBER=%d\x00", i.ID)) {
+			t.Errorf("instance %d has %q", i.ID, env)
+		}
 	}
 }

@@ -25,6 +25,7 @@ Calls    GET  /api/vehicles/DecodeVinValues/{vin}?format=json[&modelyear=YYYY]
          POST /api/vehicles/DecodeVINValuesBatch/   DATA=VIN[,year];VIN[,year]&format=json
 Control  GET, POST, DELETE /_standin/faults
          GET, DELETE       /_standin/stats
+         GET               /_standin/calls
 `
 
 // control serves the paths that steer the stand-in and tell what happened.
@@ -42,6 +43,12 @@ func (s *Server) control(w http.ResponseWriter, r *http.Request) {
 		default:
 			refuse(w, methodNotAllowed(r.Method, "GET, DELETE"))
 		}
+	case "calls":
+		if r.Method != http.MethodGet {
+			refuse(w, methodNotAllowed(r.Method, "GET"))
+			return
+		}
+		tell(w, http.StatusOK, s.Calls())
 	default:
 		refuse(w, notFound(r))
 	}

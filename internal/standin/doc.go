@@ -28,6 +28,7 @@
 //
 //	GET, POST, DELETE /_standin/faults   what goes wrong; see Faults
 //	GET, DELETE       /_standin/stats    what was called; see Stats
+//	GET               /_standin/calls    the last calls, one by one; see Call
 //
 // These are not calls and no fault touches them.
 package standin

@@ -41,6 +41,7 @@ type Server struct {
 	now     func() time.Time
 	sleep   func(context.Context, time.Duration) error
 	stats   *recorder
+	calls   *journal
 
 	mu      sync.Mutex
 	faults  *faultState
@@ -65,7 +66,7 @@ func New(c Config) (*Server, error) {
 	if s.sleep == nil {
 		s.sleep = sleep
 	}
-	s.stats = newRecorder(s.now())
+	s.stats, s.calls = newRecorder(s.now()), newJournal()
 	s.faults = newFaultState(c.Faults, s.now())
 	return s, nil
 }
@@ -105,6 +106,9 @@ func (s *Server) Stats() Stats { return s.stats.read() }
 // ResetStats forgets what was called. Calls under way stay under way, and are
 // counted by their answers when these come.
 func (s *Server) ResetStats() { s.stats.reset(s.now()) }
+
+// Calls are the last calls, one by one, in the order in which they began.
+func (s *Server) Calls() []Call { return s.calls.read() }
 
 func (s *Server) faultState() *faultState {
 	s.mu.Lock()
@@ -153,7 +157,11 @@ func (u *underWay) finish(kind string) {
 // serveCall is the way of one call: count it, read it, quota, latency, fault, answer.
 func (s *Server) serveCall(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
-	u := &underWay{end: s.stats.begin(s.now), counted: s.stats.answered}
+	end, noted := s.stats.begin(s.now), s.calls.begin(s.now, r.UserAgent())
+	u := &underWay{
+		end:     func() { noted.end(s.now); end() },
+		counted: func(kind string) { noted.answered(kind, w.Header().Get("Retry-After")); s.stats.answered(kind) },
+	}
 	defer u.end()
 	// When the caller hangs up, the call is over even if the handler is not yet.
 	defer context.AfterFunc(ctx, u.end)()
@@ -173,6 +181,7 @@ func (s *Server) serveCall(w http.ResponseWriter, r *http.Request) {
 		vins[i] = q.VIN
 	}
 	s.stats.asked(vins)
+	noted.asked(vins)
 
 	faults, leave, refused, after := s.enter(ctx)
 	if refused != "" {
