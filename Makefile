@@ -110,6 +110,7 @@ test: deps $(BIN)/aws-lambda-rie ## Run every test, the end-to-end ones included
 	@go test -shuffle=on -timeout 8m ./internal/gate
 	@go test -shuffle=on -timeout 8m -run 'Capacity' ./internal/gate/dynamo
 	@cd tools/bench && go test -shuffle=on ./...
+	@cd tools/fire && go test -shuffle=on ./...
 
 .PHONY: capacity
 capacity: deps ## Hold the gate to what it may cost in write units and reads, and say what it costs: half a minute
@@ -131,6 +132,26 @@ bench-cold: deps ## Measure a cold start against a function that does nothing, a
 	@cd tools/bench && $(GO_BUILD) -tags lambda.norpc -o ../../$(COLD)/hello ./cold/hello
 	@cd tools/bench && go run ./cold --hello ../../$(COLD)/hello --decode ../../$(COLD)/decode --n $(N)
 
+# What `make chaos`, `make soak` and `make load` take.
+SEED ?= 0
+CHAOS ?=
+MINUTES ?= 10
+LOAD ?=
+# go run would add a last line of its own to that of a verdict.
+fire = @mkdir -p $(BIN); cd tools/fire && go build -o ../../$(BIN)/fire-$(1) ./$(1) && ../../$(BIN)/fire-$(1)
+.PHONY: chaos
+chaos: deps ## Put the built product under fire for three minutes and judge it from outside; SEED=n plays a plan again, CHAOS=--verbose tells it
+	$(call fire,chaos) --seed $(SEED) $(CHAOS)
+
+.PHONY: soak
+soak: deps ## The same at steady load for MINUTES (10), with figures over time under build/soak as CSV and SVG
+	$(call fire,chaos) --seed $(SEED) --for $(MINUTES)m --steady --out ../../build/soak $(CHAOS)
+	@echo "figures: build/soak/series.csv, build/soak/series.svg; log of all parts: build/soak/parts.log"
+
+.PHONY: load
+load: deps ## Measure what vingate adds to a call and how it behaves at ten times its budget, with vegeta: a line of JSON each, and a table
+	$(call fire,load) $(LOAD)
+
 .PHONY: explore
 explore: go-toolchain ## Walk every interleaving of the gate with FAULTS (1) faults anywhere: minutes
 	@VINGATE_EXPLORE_FAULTS=$(FAULTS) go test -v -count=1 -timeout 60m -run 'TestEveryInterleaving' ./internal/gate
@@ -147,18 +168,20 @@ fuzz: go-toolchain ## Fuzz every parser for FUZZTIME (10s; what HTTP brings, 60s
 
 .PHONY: lint
 lint: $(BIN)/staticcheck ## Check format, vet and staticcheck, also with the tags of the shipped build
-	@unformatted=$$(gofmt -l cmd functions internal tools/bench); \
+	@unformatted=$$(gofmt -l cmd functions internal tools/bench tools/fire); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change (make fmt does it):"; echo "$$unformatted"; exit 1; fi
 	@go vet ./...
 	@go vet -tags lambda.norpc ./functions/...
 	@$(BIN)/staticcheck ./...
 	@$(BIN)/staticcheck -tags lambda.norpc ./functions/...
-	@cd tools/bench && go vet ./... && ../../$(BIN)/staticcheck ./...
+	@go vet -tags lambda.norpc,chaos ./functions/decode
+	@$(BIN)/staticcheck -tags lambda.norpc,chaos ./functions/decode
+	@for module in bench fire; do (cd tools/$$module && go vet ./... && ../../$(BIN)/staticcheck ./...); done
 	@echo "lint: nothing to say"
 
 .PHONY: fmt
 fmt: go-toolchain ## Format the Go code
-	@gofmt -w cmd functions internal tools/bench
+	@gofmt -w cmd functions internal tools/bench tools/fire
 
 ARCHS ?= arm64 amd64
 .PHONY: build

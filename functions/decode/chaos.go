@@ -60,7 +60,7 @@ type slotless struct{ decode.Gate }
 func (g slotless) Acquire(ctx context.Context, r gate.Request) (*gate.Lease, *gate.Refusal, error) {
 	lease, refusal, err := g.Gate.Acquire(ctx, r)
 	if lease != nil {
-		_ = g.Gate.Release(ctx, lease, gate.Outcome{})
+		_ = g.Gate.Release(ctx, lease, gate.Outcome{Kind: gate.Abandoned})
 	}
 	return lease, refusal, err
 }
@@ -68,7 +68,7 @@ func (g slotless) Acquire(ctx context.Context, r gate.Request) (*gate.Lease, *ga
 // rateless does not ask.
 type rateless struct{ decode.Gate }
 
-func (rateless) Foresee(context.Context, gate.Request) (*gate.Refusal, error) { return nil, nil }
+func (rateless) Foresee(context.Context, *gate.Request) (*gate.Refusal, error) { return nil, nil }
 
 func (rateless) Acquire(_ context.Context, r gate.Request) (*gate.Lease, *gate.Refusal, error) {
 	return forged(r), nil, nil
@@ -79,7 +79,7 @@ func (rateless) Release(context.Context, *gate.Lease, gate.Outcome) error { retu
 // open lets everybody through while the budget cannot be read or written.
 type open struct{ decode.Gate }
 
-func (g open) Foresee(ctx context.Context, r gate.Request) (*gate.Refusal, error) {
+func (g open) Foresee(ctx context.Context, r *gate.Request) (*gate.Refusal, error) {
 	refusal, err := g.Gate.Foresee(ctx, r)
 	if err != nil {
 		return nil, nil
