@@ -29,8 +29,9 @@ const (
 // table and is an API itself.
 //
 // A table is down when all calls to it have failed for a while: no connection, no answer in time, throttled, denied, not there. From then on
-// a read fails at once with a *DownError, but for one in 250 ms that goes through, as a probe, and is given 40 ms. Any answer ends it, that
-// of a failed condition included. Writes go through always: they follow a read, or give back what was taken, and nobody but
+// a read fails at once with a *DownError, but for one in 250 ms that goes through, as a probe, and is given 40 ms; who comes meanwhile waits
+// for what it finds, so that a crowd that comes long after the trouble is not told of it. Any answer ends it, that of a failed condition
+// included. Writes go through always: they follow a read, or give back what was taken, and nobody but
 // their maker can know whether one that was refused here had been applied before.
 //
 // Nothing runs beside the calls: an instance that is not asked does not probe.
@@ -41,6 +42,7 @@ type Guard struct {
 
 	mu     sync.Mutex
 	health health
+	air    chan struct{} // closed when the probe that is in the air has come back; nil: none is
 }
 
 // NewGuard guards a client. now is the wall clock of this instance; after is how long all calls must have failed.
@@ -70,9 +72,18 @@ func (g *Guard) GetItem(ctx context.Context, in *dynamodb.GetItemInput, o ...fun
 	asked := g.now().Round(0)
 	g.mu.Lock()
 	probe, down := g.health.ask(asked, g.after, probeEvery+rand.N(probeEvery/3))
+	others := g.air
+	if probe {
+		back := make(chan struct{})
+		g.air = back
+		defer g.land(back)
+	}
 	g.mu.Unlock()
 	if down != nil {
-		return nil, down
+		if !g.answered(ctx, others) {
+			return nil, down
+		}
+		asked = g.now().Round(0)
 	}
 	if probe {
 		var cancel context.CancelFunc
@@ -84,6 +95,29 @@ func (g *Guard) GetItem(ctx context.Context, in *dynamodb.GetItemInput, o ...fun
 		return nil, down // to try again at once would be no probe
 	}
 	return out, err
+}
+
+// answered waits for a probe of somebody else's and says whether the table is up again.
+func (g *Guard) answered(ctx context.Context, probe <-chan struct{}) bool {
+	if probe == nil {
+		return false
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-probe:
+		return !g.Down()
+	}
+}
+
+// land tells those who wait for a probe that it is back.
+func (g *Guard) land(probe chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.air == probe {
+		g.air = nil
+	}
+	close(probe)
 }
 
 // UpdateItem is the client's.

@@ -3,6 +3,8 @@ package ddb
 import (
 	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,22 +16,22 @@ import (
 
 // played answers as it is told to.
 type played struct {
-	asked int
+	asked atomic.Int32
 	play  func(context.Context) error
 }
 
 func (p *played) GetItem(ctx context.Context, _ *dynamodb.GetItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.GetItemOutput, error) {
-	p.asked++
+	p.asked.Add(1)
 	return &dynamodb.GetItemOutput{}, p.play(ctx)
 }
 
 func (p *played) UpdateItem(ctx context.Context, _ *dynamodb.UpdateItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
-	p.asked++
+	p.asked.Add(1)
 	return &dynamodb.UpdateItemOutput{}, p.play(ctx)
 }
 
 func (p *played) PutItem(ctx context.Context, _ *dynamodb.PutItemInput, _ ...func(*dynamodb.Options)) (*dynamodb.PutItemOutput, error) {
-	p.asked++
+	p.asked.Add(1)
 	return &dynamodb.PutItemOutput{}, p.play(ctx)
 }
 
@@ -73,7 +75,7 @@ func TestOnlyTheFirstWaitForATableThatDoesNotAnswer(t *testing.T) {
 				if took := time.Since(began); took < after || took > 600*time.Millisecond {
 					t.Errorf("known after %v", took)
 				}
-				table.asked = 0
+				table.asked.Store(0)
 				told := 0 // also who makes a probe in vain: he does not try again
 				for began := time.Now(); time.Since(began) < 10*time.Second; time.Sleep(time.Millisecond) {
 					took, err := read(t, g)
@@ -87,8 +89,8 @@ func TestOnlyTheFirstWaitForATableThatDoesNotAnswer(t *testing.T) {
 						told++
 					}
 				}
-				if table.asked < 25 || table.asked > 41 || told < 1000 {
-					t.Errorf("asked %d times in 10 s, told %d times", table.asked, told)
+				if table.asked.Load() < 25 || table.asked.Load() > 41 || told < 1000 {
+					t.Errorf("asked %d times in 10 s, told %d times", table.asked.Load(), told)
 				}
 			})
 		})
@@ -121,6 +123,45 @@ func TestATableThatIsBackIsUsedWithTheNextProbe(t *testing.T) {
 	})
 }
 
+// Long after the trouble, in an instance that nobody asked meanwhile, a crowd comes in one instant: one of it probes, and all are served.
+func TestACrowdThatComesAfterTheTroubleIsNotToldOfIt(t *testing.T) {
+	for name, tc := range map[string]struct {
+		play func(context.Context) error
+		back bool
+	}{
+		"it is back": {func(context.Context) error { time.Sleep(30 * time.Millisecond); return nil }, true},
+		"it refuses": {refused, false},
+		"it hangs":   {hung, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				table := &played{play: refused}
+				g := NewGuard(table, time.Now, after)
+				for !g.Down() {
+					_, _ = read(t, g)
+					time.Sleep(20 * time.Millisecond)
+				}
+				time.Sleep(time.Minute)
+				table.play = tc.play
+				table.asked.Store(0)
+				var crowd sync.WaitGroup
+				for range 20 {
+					crowd.Go(func() {
+						took, err := read(t, g)
+						if isDown(err) == tc.back || !tc.back && took > probeTime {
+							t.Errorf("%v after %v", err, took)
+						}
+					})
+				}
+				crowd.Wait()
+				if !tc.back && table.asked.Load() > 1 {
+					t.Errorf("%d probes", table.asked.Load())
+				}
+			})
+		})
+	}
+}
+
 // What was taken is given back through a table that is down too, and tells when it is not any more.
 func TestWritesGoThroughAlways(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -130,12 +171,12 @@ func TestWritesGoThroughAlways(t *testing.T) {
 			_, _ = read(t, g)
 			time.Sleep(10 * time.Millisecond)
 		}
-		table.asked = 0
-		if _, err := g.UpdateItem(t.Context(), nil); err == nil || isDown(err) || table.asked != 1 {
-			t.Errorf("an update: %v, asked %d times", err, table.asked)
+		table.asked.Store(0)
+		if _, err := g.UpdateItem(t.Context(), nil); err == nil || isDown(err) || table.asked.Load() != 1 {
+			t.Errorf("an update: %v, asked %d times", err, table.asked.Load())
 		}
-		if _, err := g.PutItem(t.Context(), nil); err == nil || isDown(err) || table.asked != 2 {
-			t.Errorf("a put: %v, asked %d times", err, table.asked)
+		if _, err := g.PutItem(t.Context(), nil); err == nil || isDown(err) || table.asked.Load() != 2 {
+			t.Errorf("a put: %v, asked %d times", err, table.asked.Load())
 		}
 		table.play = func(context.Context) error { return &types.ConditionalCheckFailedException{} }
 		_, _ = g.UpdateItem(t.Context(), nil)
