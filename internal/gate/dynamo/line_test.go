@@ -70,6 +70,30 @@ func TestAWaiterIsServedWhenASlotComesFree(t *testing.T) {
 	}
 }
 
+// A read that is sent after the ticket's write may be served before it. The view is that read's then, and no reason to think the ticket lost.
+func TestAWaiterWhoseTicketIsYoungerThanTheViewWaitsOn(t *testing.T) {
+	w := &wire{}
+	s := lined(t, w, func(k *gate.Knobs) { k.MaxInFlight = 1 })
+	first := ask(s, "alice", 0)
+	before := stored(t, s)
+	var once sync.Once
+	w.Script(func(op string, _ int) fault {
+		if op == "UpdateItem" {
+			once.Do(func() { _, _ = s.saw(t.Context(), s.ask(), before) })
+		}
+		return fault{}
+	})
+	served := make(chan got)
+	go func() { served <- ask(s, "bob", 10*time.Second) }()
+	waitFor(t, s, func(st gate.State) bool { return len(st.Tickets) == 1 })
+	if err := beside(s).Release(context.Background(), first.lease, gate.Outcome{Kind: gate.Succeeded, Took: 50 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-served; r.lease == nil {
+		t.Fatalf("%+v %v", r.refusal, r.err)
+	}
+}
+
 // waitFor polls the gate; no test sleeps for luck.
 func waitFor(t *testing.T, s *Store, ok func(gate.State) bool) {
 	t.Helper()

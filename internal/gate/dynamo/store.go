@@ -298,13 +298,20 @@ func (c *caller) wait() (*gate.Lease, *gate.Refusal, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, max(0, c.left())+acquireBudget)
 	defer cancel()
 	view, _, err := c.view(ctx, gate.ViewAge)
-	for {
+	for sure := false; ; {
 		if err != nil {
 			return nil, nil, c.giveUp(err)
 		}
 		if lease := c.mine(view); lease != nil {
 			return lease, nil, nil
 		}
+		// A view may be older than the ticket: an eventual read, or one that was sent after the ticket's write and served before it.
+		if _, queued := view.Tickets[c.r.ID]; !queued && !sure {
+			view, err = c.read(ctx, true)
+			sure = true
+			continue
+		}
+		sure = false
 		now := gate.MicrosOf(c.Now())
 		w, rest, refusal := c.watch.Plan(view, now, c.r)
 		switch {
