@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,6 +39,9 @@ type simulateOptions struct {
 	upstream string
 	json     bool
 	html     string
+	sweep    string
+	plot     []string
+	svg      string
 }
 
 func newSimulate() *cobra.Command {
@@ -58,10 +62,14 @@ The main stream of callers is --load requests a second that come as --arrivals s
 and for each of them tenants=N, keyed (they have API keys), tries=N (how often a refused caller comes back when Retry-After says so), unique (no VIN
 twice), weight=N, from=2h, for=10m, name=TEXT.
 
+With --sweep it runs once for each value, or each pair of values (20 minutes each, if --for says nothing else), and finds the knee: where more of the first number stops
+to pay.
+
 The numbers of the product come from the environment like everywhere, and each has a flag.`,
 		Example: `  vingate simulate
   vingate simulate --load 20 --arrivals diurnal --traffic scraper:rate=30 --html report.html
-  vingate simulate --traffic dealer:every=30s --rate-per-second 4 --rate-burst 12 --for 2h`,
+  vingate simulate --traffic dealer:every=30s --rate-per-second 4 --rate-burst 12 --for 2h
+  vingate simulate --load 20 --sweep rate=1..10,in-flight=2..8 --html knee.html`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
@@ -92,6 +100,9 @@ The numbers of the product come from the environment like everywhere, and each h
 	f.Float64Var(&m.Failing, "failing", 0, "share of the calls to NHTSA that fail")
 	f.BoolVar(&o.json, "json", false, "print JSON")
 	f.StringVar(&o.html, "html", "", "also write a report with pictures to this file; it needs nothing from the network")
+	f.StringVar(&o.sweep, "sweep", "", "run many times: rate=1..10,in-flight=2..8 or load=10|100|1000; also burst, queued, wait, instances, callers, gates, stored, and every variable's flag")
+	f.StringSliceVar(&o.plot, "plot", []string{"served", "wait-p95"}, "what a sweep shows: "+strings.Join(simulate.MetricNames(), ", "))
+	f.StringVar(&o.svg, "svg", "", "with --sweep: also write each picture to a file of that name and the metric's, such as docs/growth for docs/growth-served.svg")
 	for _, v := range config.Variables() {
 		if slices.Contains(simulated, v.Name) {
 			o.knobs[v.Name] = f.String(flagOf(v.Name), "", v.Name+": "+v.Description)
@@ -100,12 +111,47 @@ The numbers of the product come from the environment like everywhere, and each h
 	return cmd
 }
 
-// build makes the model with some variables of the product, and some of the simulation's own numbers, set anew.
-func (o *simulateOptions) build(cmd *cobra.Command) (simulate.Model, error) {
-	m := o.model
+// short are the names by which a sweep knows some variables.
+var short = map[string]string{"rate": "RATE_PER_SECOND", "in-flight": "MAX_IN_FLIGHT", "burst": "RATE_BURST", "queued": "MAX_QUEUED", "wait": "MAX_WAIT"}
+
+// build makes the model, with some numbers set anew by a sweep. The note says what that changed besides.
+func (o *simulateOptions) build(cmd *cobra.Command, set map[string]string) (m simulate.Model, note string, err error) {
+	own := *o
+	m = own.model
+	variables := map[string]string{}
+	for name, value := range set {
+		variable := short[name]
+		if variable == "" {
+			variable = strings.ReplaceAll(strings.ToUpper(name), "-", "_")
+		}
+		number := func(into *int) { *into, err = strconv.Atoi(value) }
+		switch {
+		case slices.Contains(simulated, variable):
+			variables[variable] = value
+		case name == "load":
+			own.load, err = strconv.ParseFloat(value, 64)
+		case name == "stored":
+			m.Stored, err = strconv.ParseFloat(value, 64)
+		case name == "instances":
+			number(&m.Instances)
+			m.Warm = m.Instances
+		case name == "callers":
+			number(&own.callers)
+		case name == "gates":
+			number(&m.Gates)
+		default:
+			err = errors.New("there is no such number")
+		}
+		if err != nil {
+			return m, "", fmt.Errorf("%s=%s: %w", name, value, err)
+		}
+	}
 	getenv := func(name string) string {
 		if name == "TENANT_HASH_KEY" { // nobody is known by it here
 			return strings.Repeat("simulated ", 2)
+		}
+		if value, swept := variables[name]; swept {
+			return value
 		}
 		if value := o.knobs[name]; value != nil && cmd.Flags().Changed(flagOf(name)) {
 			return *value
@@ -116,10 +162,19 @@ func (o *simulateOptions) build(cmd *cobra.Command) (simulate.Model, error) {
 		return ""
 	}
 	cfg, err := config.Load(getenv)
-	if err != nil {
-		return m, err
+	if err != nil && set["rate"] != "" && getenv("RATE_BURST") == "" {
+		// A higher rate needs a larger burst, or clocks leave it no room.
+		for burst := 11; burst <= 1000 && err != nil; burst++ {
+			variables["RATE_BURST"] = strconv.Itoa(burst)
+			cfg, err = config.Load(getenv)
+			note = "where RATE_BURST is too small for the rate, the least that is not is used"
+		}
 	}
-	return o.fill(m, cfg)
+	if err != nil {
+		return m, "", err
+	}
+	m, err = own.fill(m, cfg)
+	return m, note, err
 }
 
 func (o *simulateOptions) fill(m simulate.Model, cfg config.Config) (_ simulate.Model, err error) {
@@ -152,27 +207,67 @@ func (o *simulateOptions) fill(m simulate.Model, cfg config.Config) (_ simulate.
 }
 
 func (o *simulateOptions) run(cmd *cobra.Command) error {
-	m, err := o.build(cmd)
+	// A run lives for seconds and makes much that it does not keep.
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	if o.sweep != "" {
+		return o.runSweep(cmd)
+	}
+	if o.svg != "" {
+		return usage(errors.New("--svg goes with --sweep"))
+	}
+	m, _, err := o.build(cmd, nil)
 	if err != nil {
 		return usage(err)
 	}
-	// A run lives for seconds and makes much that it does not keep.
-	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	began := time.Now()
 	r, err := simulate.Run(m)
 	if err != nil {
 		return err
 	}
 	r.Took, r.Command = time.Since(began), o.command(cmd)
+	return o.show(cmd, r)
+}
+
+func (o *simulateOptions) runSweep(cmd *cobra.Command) error {
+	axes, err := simulate.ParseSweep(o.sweep)
+	if err != nil {
+		return usage(err)
+	}
+	if !cmd.Flags().Changed("for") {
+		o.model.For = 20 * time.Minute
+	}
+	s, err := simulate.RunSweep(cmd.Context(), axes, o.plot, func(set map[string]string) (simulate.Model, string, error) { return o.build(cmd, set) })
+	if err != nil {
+		return usage(err)
+	}
+	s.Command = o.command(cmd)
+	if o.svg != "" {
+		for _, name := range s.Shown {
+			if err := writeFile(o.svg+"-"+name+".svg", func(w io.Writer) error { return s.SVG(w, name) }); err != nil {
+				return err
+			}
+		}
+	}
+	return o.show(cmd, s)
+}
+
+// shown is what came of it.
+type shown interface {
+	Print(io.Writer) error
+	JSON(io.Writer) error
+	HTML(io.Writer) error
+}
+
+func (o *simulateOptions) show(cmd *cobra.Command, s shown) error {
 	if o.html != "" {
-		if err := writeFile(o.html, r.HTML); err != nil {
+		if err := writeFile(o.html, s.HTML); err != nil {
 			return err
 		}
 	}
 	if o.json {
-		return r.JSON(cmd.OutOrStdout())
+		return s.JSON(cmd.OutOrStdout())
 	}
-	return r.Print(cmd.OutOrStdout())
+	return s.Print(cmd.OutOrStdout())
 }
 
 // command is how this run is made again.
@@ -186,6 +281,8 @@ func (o *simulateOptions) command(cmd *cobra.Command) string {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		switch {
 		case f.Name == "html", f.Name == "json", f.Name == "svg":
+		case f.Name == "plot":
+			words = append(words, "--plot "+strings.Join(o.plot, ","))
 		case f.Value.Type() == "bool":
 			words = append(words, "--"+f.Name)
 		case f.Name == "traffic":

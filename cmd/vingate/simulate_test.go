@@ -87,3 +87,23 @@ func TestSimulateWritesAPageThatSaysHowItIsMadeAgain(t *testing.T) {
 		t.Errorf("a file that cannot be written: %d %s", status, complaints)
 	}
 }
+
+func TestSimulateSweepsAndFindsTheKnee(t *testing.T) {
+	picture := filepath.Join(t.TempDir(), "knee")
+	status, out, complaints := simulatedRun(t, "--for", "3m", "--load", "10", "--vins", "0", "--keyed", "--sweep", "rate=2..14/3,in-flight=6", "--plot", "served,use", "--svg", picture)
+	if status != 0 || !strings.Contains(out, "the knee with in-flight 6 is at rate 8") || !strings.Contains(out, "note: where RATE_BURST is too small") {
+		t.Errorf("%d %s %s", status, out, complaints)
+	}
+	for _, name := range []string{"served", "use"} {
+		if svg, err := os.ReadFile(picture + "-" + name + ".svg"); err != nil || !strings.HasPrefix(string(svg), "<svg") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for flags, want := range map[string]string{
+		"--sweep rate": "NAME=FROM..TO", "--sweep speed=1..3": "no such number", "--sweep load=1..2 --plot beauty": "served", "--svg x": "goes with --sweep", "--sweep instances=x": "invalid syntax",
+	} {
+		if status, _, complaints := simulatedRun(t, strings.Fields(flags)...); status != exitUsage || !strings.Contains(complaints, want) {
+			t.Errorf("%s: %d %s", flags, status, complaints)
+		}
+	}
+}

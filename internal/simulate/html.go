@@ -1,7 +1,7 @@
 package simulate
 
 import (
-	_ "embed"
+	"embed"
 	"fmt"
 	"html/template"
 	"io"
@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-//go:embed report.html
-var pageText string
+//go:embed report.html sweep.html
+var pages embed.FS
 
-var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
+var pageTemplate = template.Must(template.New("report.html").Funcs(template.FuncMap{
 	"whole": whole, "percent": percent, "seconds": seconds, "rate": rate, "usd": usd,
 	"bar": func(share float64) template.CSS {
 		return template.CSS(fmt.Sprintf("width:%.2f%%", 100*max(0, min(1, share))))
@@ -22,7 +22,7 @@ var pageTemplate = template.Must(template.New("report").Funcs(template.FuncMap{
 	"int64": func(n int) int64 { return int64(n) }, "float": func(n int64) float64 { return float64(n) },
 	"div":   func(n int64, by float64) float64 { return float64(n) / max(by, 1e-9) },
 	"units": func(x float64) string { return whole(int64(math.Round(x))) },
-}).Parse(pageText))
+}).ParseFS(pages, "*.html"))
 
 // toneOf is the colour of an outcome, everywhere.
 var toneOf = [outcomes]tone{FromMemory: blue, FromTable: sky, Shared: teal, Live: green, TenantDry: violet, NoToken: orange, LineFull: amber, NoSlotInTime: brown,
@@ -38,7 +38,7 @@ func usd(x float64) string {
 	return fmt.Sprintf("%.2f", x)
 }
 
-// drawn is a figure as the page shows it.
+// drawnFigure is a figure as a page shows it.
 type drawnFigure struct {
 	Title, Note string
 	SVG         template.HTML
@@ -63,20 +63,9 @@ type costRow struct {
 
 // HTML writes the report as a page that needs nothing else.
 func (r *Report) HTML(w io.Writer) error {
-	var figures []drawnFigure
-	for _, f := range r.figures() {
-		svg, err := f.svg(280)
-		if err != nil {
-			return fmt.Errorf("%s: %w", f.Title, err)
-		}
-		// The library escapes the labels, which are ours.
-		d := drawnFigure{Title: f.Title, Note: f.Note, SVG: template.HTML(inPage(svg))} //nolint:gosec
-		for _, l := range f.lines {
-			if len(f.lines) > 1 {
-				d.Legend = append(d.Legend, legendEntry{l.name, l.tone})
-			}
-		}
-		figures = append(figures, d)
+	figures, err := drawAll(r.figures())
+	if err != nil {
+		return err
 	}
 	var counts []countRow
 	most := int64(1)
