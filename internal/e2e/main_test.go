@@ -61,6 +61,12 @@ type product struct {
 // but the path.
 func start(t *testing.T, instances, concurrency int, knobs ...string) *product {
 	t.Helper()
+	return startWith(t, devstack.Options{Dynoxide: places.Dynoxide, Instances: instances, Concurrency: concurrency}, knobs...)
+}
+
+// startWith is start with a store of the test's own.
+func startWith(t *testing.T, o devstack.Options, knobs ...string) *product {
+	t.Helper()
 	p := &product{log: &logtest.Buffer{}}
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -68,14 +74,12 @@ func start(t *testing.T, instances, concurrency int, knobs ...string) *product {
 		}
 	})
 	var err error
-	p.Stack, err = devstack.Start(t.Context(), devstack.Options{
-		Dynoxide: places.Dynoxide, StandIn: filepath.Join(places.Bin, "vpic-standin"), Data: places.Data,
-		CacheDir:  filepath.Join(places.Root, ".local", "vpic"),
-		Bootstrap: filepath.Join(places.Bin, "decode"), Instances: instances, Concurrency: concurrency,
-		Env: append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(),
-			// Everybody here has one address: what is tested is the budget that all share.
-			"ANON_RATE_PER_SECOND=1000", "ANON_BURST=10000"}, knobs...), Log: p.log,
-	})
+	o.StandIn, o.Data, o.CacheDir = filepath.Join(places.Bin, "vpic-standin"), places.Data, filepath.Join(places.Root, ".local", "vpic")
+	o.Bootstrap, o.Log = filepath.Join(places.Bin, "decode"), p.log
+	o.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir(),
+		// Everybody here has one address: what is tested is the budget that all share.
+		"ANON_RATE_PER_SECOND=1000", "ANON_BURST=10000"}, knobs...)
+	p.Stack, err = devstack.Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,16 +42,23 @@ func (p *product) as(t *testing.T, address, apiKey, vin string) answer {
 	return a
 }
 
-// A tenant who has used his share is refused for it, by every instance, and nobody else is.
-func TestATenantsBucketIsHisAloneOnEveryInstance(t *testing.T) {
-	p := start(t, 3, 1, "RATE_PER_SECOND=20", "RATE_BURST=40", "ANON_RATE_PER_SECOND=0.05", "ANON_BURST=5")
+// key is a new one of a tenant.
+func (p *product) key(t *testing.T, id string) string {
+	t.Helper()
 	var random [tenant.KeyEntropy]byte
 	_, _ = rand.Read(random[:])
 	apiKey, hash := tenant.NewAPIKey(random)
 	ring := &tenants.Keyring{Client: p.Client, Table: p.Config.CoordinationTable}
-	if err := ring.Create(t.Context(), tenant.Key{Hash: hash, Tenant: "abcdefghijkl", Created: time.Now()}); err != nil {
+	if err := ring.Create(t.Context(), tenant.Key{Hash: hash, Tenant: id, Created: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
+	return apiKey
+}
+
+// A tenant who has used his share is refused for it, by every instance, and nobody else is.
+func TestATenantsBucketIsHisAloneOnEveryInstance(t *testing.T) {
+	p := start(t, 3, 1, "RATE_PER_SECOND=20", "RATE_BURST=40", "ANON_RATE_PER_SECOND=0.05", "ANON_BURST=5")
+	apiKey := p.key(t, "abcdefghijkl")
 	vins := accords(16)
 	served := 0
 	for _, vin := range vins[:8] {
