@@ -225,7 +225,7 @@ func TestFollowersOfARefusedLeaderAreServed(t *testing.T) {
 // A hot VIN past its freshness under a hundred requests a second: one call, and one who waits for it.
 func TestAHotVINIsRefreshedWithoutAStampede(t *testing.T) {
 	const call, soft, perSecond, lasts = 600 * time.Millisecond, 3 * time.Second, 100, 2 * time.Second
-	p := start(t, 5, 20, "CACHE_SOFT_TTL=3s", "RATE_PER_SECOND=20", "RATE_BURST=40")
+	p := start(t, 5, 4, "CACHE_SOFT_TTL=3s", "RATE_PER_SECOND=20", "RATE_BURST=40")
 	p.wake(t, 20)
 	vin := accords(1)[0]
 	if a := p.decode(t, vin); a.status != http.StatusOK {
@@ -279,12 +279,12 @@ func TestAHotVINIsRefreshedWithoutAStampede(t *testing.T) {
 		if a.took > 50*time.Millisecond {
 			slow++
 		}
-		if a.took > call/2 { // on a busy machine 50 ms may pass for other reasons
-			waited++
+		if ms, _ := from["waitedMs"].(float64); ms > 50 || from["source"] == "nhtsa" {
+			waited++ // what the caller sees may take longer for other reasons, on a busy machine
 		}
 	}
 	calls := p.stats(t).Calls - before
-	t.Logf("%d requests: %d stale, %d with the new answer, %d live; %d took more than 50 ms, %d waited for NHTSA; %d calls", len(all), stale, fresh, live, slow, waited, calls)
+	t.Logf("%d requests: %d stale, %d with the new answer, %d live; %d waited for NHTSA; %d took more than 50 ms from outside; %d calls", len(all), stale, fresh, live, waited, slow, calls)
 	if calls != 1 || live != 1 || waited > 1 || stale == 0 || fresh == 0 {
 		t.Errorf("%d calls, %d live, %d waited, %d stale, %d fresh", calls, live, waited, stale, fresh)
 	}
