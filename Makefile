@@ -105,12 +105,18 @@ run: deps local-binaries ## Serve the decode API on http://127.0.0.1:8080, with 
 .PHONY: test
 test: deps $(BIN)/aws-lambda-rie ## Run every test, the end-to-end ones included, with the race detector and in random order
 	@tools/need cc
+	@tools/need chromium
 	@CGO_ENABLED=1 go test -race -shuffle=on -timeout 8m ./...
 	@# The explorer of interleavings runs in one goroutine and looks deeper without the race detector; load in virtual time is slow with it.
 	@go test -shuffle=on -timeout 8m ./internal/gate
 	@go test -shuffle=on -timeout 8m -run 'Capacity' ./internal/gate/dynamo
 	@cd tools/bench && go test -shuffle=on ./...
 	@cd tools/fire && go test -shuffle=on ./...
+
+.PHONY: screenshots
+screenshots: deps ## Make the pictures of the page in docs/images anew, in Chromium, from the states its tests go through
+	@tools/need chromium
+	@VINGATE_IMAGES=$(CURDIR)/docs/images go test -count=1 ./internal/browsertest
 
 .PHONY: capacity
 capacity: deps ## Hold the gate to what it may cost in write units and reads, and say what it costs: half a minute

@@ -70,6 +70,7 @@ async function ask(q, pressed, push) {
   const mine = (asking = new AbortController());
   const card = piece('t-waiting');
   where.replaceChildren(card);
+  if (where === out) document.title = card.querySelector('.badge').textContent + ' – vingate';
   hold(0);
   say(card.querySelector('.badge').textContent);
   budget.busy();
