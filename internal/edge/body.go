@@ -37,6 +37,8 @@ func (r *request) body(media string) ([]byte, *decode.Refusal) {
 	}
 	body, err := base64.StdEncoding.DecodeString(r.text)
 	switch {
+	case err != nil && media != "application/json":
+		return nil, decode.NewRequestInvalid(decode.FaultForm, 0)
 	case err != nil:
 		return nil, decode.NewRequestInvalid(decode.FaultNotJSON, 0)
 	case len(body) > maxBody:

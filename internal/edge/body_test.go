@@ -115,6 +115,16 @@ func TestABodyIsReadInOneMediaTypeAndUpToItsSize(t *testing.T) {
 	}
 }
 
+func TestABodyThatCannotBeReadIsCalledWhatItHadToBe(t *testing.T) {
+	for media, want := range map[string]decode.Fault{"application/json": decode.FaultNotJSON, "application/x-www-form-urlencoded": decode.FaultForm} {
+		e := event{}
+		e.Headers, e.Body, e.IsBase64Encoded = map[string]string{"content-type": media}, "e3", true
+		if _, refused := newRequest(t.Context(), e).body(media); refused == nil || refused.Sentence != string(want) {
+			t.Errorf("%s: %v", media, refused)
+		}
+	}
+}
+
 // What a program writes with its own JSON library is what is asked.
 func TestProperty_AListIsReadAsItWasMeant(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
