@@ -355,52 +355,58 @@ func key(c standin.Call) string {
 	}
 	switch {
 	case client == "crowd":
-		client = fmt.Sprint(client, number(c.VINs[0])%crowdKeys) // each has a key of its own
+		client = crowdKey(number(c.VINs[0])) // each has a key of its own
 	case i >= 0 && !Clients[i].Keyed:
 		client = gate.Anonymous
 	}
 	return route + client
 }
 
-// wait is one served caller's time in the line.
-type wait struct {
-	client      string
-	from, until time.Time
+// flow is for whom the line is fair, of a VIN: its client, and of the crowd each key.
+func flow(vin string) string {
+	client := ClientOf(vin)
+	if client == "crowd" {
+		client = crowdKey(number(vin))
+	}
+	return client
 }
 
-// waits are those of keyed callers in the calm, who stood in the line alone of their tenant: the next turn of his is theirs.
+// wait is a caller's time in the line.
+type wait struct {
+	flow        string
+	from, until time.Time
+	served      bool
+}
+
+// waits are those of callers with keys, in the calm and after it, who stood at the head of their tenant's part of the line: his next turn is theirs.
 func (j *judge) waits() []wait {
 	var all []wait
 	for _, a := range j.e.Answers {
 		i := slices.IndexFunc(Clients, func(c Client) bool { return c.Name == a.Client })
-		if i < 0 || !Clients[i].Keyed || a.Batch || a.Status != 200 || a.Asked.Before(j.e.Began.Add(j.e.Plan.Calm+5*time.Second)) || a.Asked.After(j.e.Began.Add(j.e.Plan.For)) {
+		waited := waitedOf(a)
+		if i < 0 || !Clients[i].Keyed || a.Batch || waited < 150*time.Millisecond || a.Asked.Before(j.e.Began.Add(j.e.Plan.Calm+5*time.Second)) {
 			continue
 		}
 		var body struct {
 			Provenance struct {
-				WaitedMs, UpstreamMs int64
-				Source               string
-				Shared               bool
+				UpstreamMs int64
+				Source     string
+				Shared     bool
 			}
 		}
-		if json.Unmarshal(a.Body, &body) != nil || body.Provenance.Source != "nhtsa" || body.Provenance.Shared || body.Provenance.WaitedMs < 200 {
-			continue
-		}
+		_ = json.Unmarshal(a.Body, &body)
 		until := a.Done.Add(-time.Duration(body.Provenance.UpstreamMs) * time.Millisecond)
-		all = append(all, wait{a.Client, until.Add(-time.Duration(body.Provenance.WaitedMs) * time.Millisecond), until})
+		all = append(all, wait{flow(a.VINs[0]), until.Add(-waited), until, a.Status == 200 && body.Provenance.Source == "nhtsa" && !body.Provenance.Shared})
 	}
 	return slices.DeleteFunc(slices.Clone(all), func(w wait) bool {
-		n := 0
-		for _, o := range all {
-			if o.client == w.client && o.from.Before(w.until) && w.from.Before(o.until) {
-				n++
-			}
-		}
-		return n > 1
+		return !w.served || slices.ContainsFunc(all, func(o wait) bool {
+			return o.flow == w.flow && o.from.Before(w.from) && o.until.After(w.from)
+		})
 	})
 }
 
-// fair is P4: while somebody waits for his only turn, each other tenant has at most one; the way of a grant to the wire may bring one in at each end.
+// fair is P4: while somebody waits for his tenant's next turn, each other tenant has at most one; the way of a grant to the wire may bring one in at
+// each end.
 func (j *judge) fair() Verdict {
 	v := Verdict{Promise: "P4", What: "turns of another tenant while one waits for his"}
 	most, sum := 0, 0
@@ -408,10 +414,10 @@ func (j *judge) fair() Verdict {
 		turns := map[string]int{}
 		for _, c := range j.e.Calls {
 			if at := micros(c.Start); at.After(w.from) && at.Before(w.until) && len(c.VINs) > 0 {
-				turns[ClientOf(c.VINs[0])]++
+				turns[flow(c.VINs[0])]++
 			}
 		}
-		delete(turns, w.client)
+		delete(turns, w.flow)
 		n := 0
 		for _, t := range turns {
 			n = max(n, t)
@@ -420,14 +426,15 @@ func (j *judge) fair() Verdict {
 		sum += n
 		most = max(most, n)
 		if n > 3 {
-			v.Broken = append(v.Broken, fmt.Sprintf("%s waited from %s to %s, and another had %d turns", w.client, j.when(w.from), j.when(w.until), n))
+			v.Broken = append(v.Broken, fmt.Sprintf("%s waited from %s to %s, and another had %d turns", w.flow, j.when(w.from), j.when(w.until), n))
 		}
 	}
 	v.Numbers = fmt.Sprintf("at most %d, %.2f on average", most, float64(sum)/float64(max(1, v.Seen)))
 	return v
 }
 
-// bounded is P5: nobody waits longer than its patience, and the line is bounded.
+// bounded is P5: nobody waits longer than his patience, and the line is bounded. Who asks what another asked shortly before may wait for the other's
+// answer instead, until his own deadline: also when that other is dead.
 func (j *judge) bounded() Verdict {
 	v := Verdict{Promise: "P5", What: "waits and the line"}
 	var longest, slowest time.Duration
@@ -436,6 +443,12 @@ func (j *judge) bounded() Verdict {
 		line = max(line, len(w.State.Tickets))
 		if v.Seen++; len(w.State.Tickets) > w.State.Knobs.MaxQueued {
 			v.Broken = append(v.Broken, fmt.Sprintf("at %s %d wait, the line has %d places", j.when(w.At), len(w.State.Tickets), w.State.Knobs.MaxQueued))
+		}
+	}
+	asked := map[string][]Answer{}
+	for _, a := range j.e.Answers {
+		if !a.Batch {
+			asked[a.VINs[0]] = append(asked[a.VINs[0]], a)
 		}
 	}
 	for _, a := range j.e.Answers {
@@ -447,6 +460,11 @@ func (j *judge) bounded() Verdict {
 		patience := j.e.Patience + j.e.BulkheadWait
 		if a.Batch {
 			patience = j.e.PatienceBatch + j.e.BulkheadWait
+		}
+		for _, o := range asked[a.VINs[0]] {
+			if !o.Asked.Equal(a.Asked) && o.Asked.After(a.Asked.Add(-j.e.Deadline)) && o.Asked.Before(a.Done) {
+				patience = j.e.Deadline
+			}
 		}
 		late := waited > patience+scheduling || took > j.e.Deadline+scheduling
 		if late && j.stopped(a.Instance, a.Asked, a.Done) {
@@ -512,7 +530,7 @@ func (j *judge) noLeak() Verdict {
 		}
 		v.Broken = append(v.Broken, fmt.Sprintf("lease %s is gone, and no write of those seen took it away", id))
 	}
-	if n := len(j.e.Final.Leases) + len(j.e.Final.Tickets) + len(j.e.Final.Places) + len(j.e.Final.Batch) + len(j.e.Final.Flows); n > 0 {
+	if n := len(j.e.Final.Leases) + len(j.e.Final.Tickets) + len(j.e.Final.Places) + len(j.e.Final.Batch) + len(j.e.Final.Flows) + len(j.e.Final.Owned); n > 0 {
 		v.Broken = append(v.Broken, fmt.Sprintf("at the end %d leases, %d tickets, %d places and %d flows are left", len(j.e.Final.Leases), len(j.e.Final.Tickets), len(j.e.Final.Places), len(j.e.Final.Flows)))
 	}
 	v.Numbers = fmt.Sprintf("%d granted = %d released + %d expired + %d left; %d killed, %d stopped, %d answers of the store lost", len(granted), released, expired, left, len(j.e.Kills), len(j.e.Stops), lost)
@@ -566,7 +584,7 @@ var refusals = map[int][]string{
 // honest is P8.
 func (j *judge) honest() Verdict {
 	v := Verdict{Promise: "P8", What: "answers"}
-	decodes, refused, gateway := 0, map[string]int{}, 0
+	decodes, refused, gateway, unprovoked := 0, map[string]int{}, 0, 0
 	for _, a := range j.e.Answers {
 		if a.Left || a.Status == 0 {
 			continue
@@ -625,12 +643,16 @@ func (j *judge) honest() Verdict {
 			continue
 		}
 		refused[code]++
+		if code == "COORDINATION_UNAVAILABLE" && !j.stopped(a.Instance, a.Asked.Add(-scheduling), a.Done) &&
+			!slices.ContainsFunc(j.e.Troubled, func(s Span) bool { return s.overlaps(a.Asked.Add(-scheduling), a.Done) }) {
+			unprovoked++
+		}
 	}
 	var codes []string
 	for _, c := range slices.Sorted(maps.Keys(refused)) {
 		codes = append(codes, fmt.Sprintf("%s %d", c, refused[c]))
 	}
-	v.Numbers = fmt.Sprintf("%d decodes as the data say; refused: %s; %d ended with their process", decodes, strings.Join(codes, ", "), gateway)
+	v.Numbers = fmt.Sprintf("%d decodes as the data say; refused: %s (%d times the store did not answer in time though nothing struck it); %d ended with their process", decodes, strings.Join(codes, ", "), unprovoked, gateway)
 	return v
 }
 

@@ -187,6 +187,9 @@ func ClientOf(vin string) string {
 	return ""
 }
 
+// crowdKey is the name of the key that one of the crowd has.
+func crowdKey(n int) string { return fmt.Sprint("crowd-", n%crowdKeys) }
+
 // number is which of its client's VINs one is.
 func number(vin string) int {
 	var serial int

@@ -208,8 +208,6 @@ func (r *run) makeKeys(ctx context.Context, store *devstack.Stack, cfg config.Co
 	return errors.Join(errs...)
 }
 
-func crowdKey(n int) string { return fmt.Sprint("crowd-", n%crowdKeys) }
-
 // play is the storm and the calm.
 func (r *run) play(ctx context.Context) {
 	var faults, visits sync.WaitGroup
@@ -617,7 +615,7 @@ func (r *run) drain(ctx context.Context) {
 		i, err := r.gate.Inspect(ctx)
 		if err == nil {
 			r.e.Final = i.State
-			if s := i.State; len(s.Leases)+len(s.Tickets)+len(s.Places)+len(s.Batch)+len(s.Flows) == 0 {
+			if s := i.State; len(s.Leases)+len(s.Tickets)+len(s.Places)+len(s.Batch)+len(s.Flows)+len(s.Owned) == 0 {
 				return
 			}
 		}
