@@ -104,9 +104,14 @@ func Draw(seed uint64, last time.Duration, instances int, steady bool) Plan {
 			cards = slices.Clone(deck)
 			r.Shuffle(len(cards), func(i, j int) { cards[i], cards[j] = cards[j], cards[i] })
 		}
-		p.Faults = append(p.Faults, strike(r, cards[0], time.Duration(i)*gap+gap/4+time.Duration(r.Int64N(int64(gap/2)))))
+		f := strike(r, cards[0], time.Duration(i)*gap+gap/4+time.Duration(r.Int64N(int64(gap/2))))
+		if f.Kind != Stop { // what stands still may be thawed by the calm; all else is to be seen whole
+			f.At = min(f.At, p.Calm-f.For-time.Second)
+		}
+		p.Faults = append(p.Faults, f)
 		cards = cards[1:]
 	}
+	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
 	p.Visits = traffic(r, last)
 	return p
 }
@@ -126,7 +131,7 @@ func strike(r *rand.Rand, k Kind, at time.Duration) Fault {
 	case StoreThrottle, StoreLost:
 		f.For, f.Amount = between(2*time.Second, 5*time.Second), 0.1+0.3*r.Float64()
 	case NHTSA429, NHTSA403:
-		f.For, f.Amount = 10*time.Second, float64(2+r.IntN(3))
+		f.For, f.Amount = 5*time.Second, float64(3+r.IntN(3))
 	case NHTSA503, NHTSASlow, NHTSATruncate, NHTSAHang, NHTSAReset, NHTSAWrongVIN:
 		f.For = between(time.Second, 4*time.Second)
 	case KnobChange:
