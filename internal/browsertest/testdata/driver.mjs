@@ -31,6 +31,14 @@ export async function until(says, ok, within = 15000) {
   }
 }
 
+// All pages have one clipboard, as on anybody's desk: who needs it takes his turn.
+let turn = Promise.resolve();
+export function withClipboard(act) {
+  const mine = turn.then(act);
+  turn = mine.catch(() => {});
+  return mine;
+}
+
 const browser = await chromium.launch({ executablePath: input.Chromium, args: ['--disable-dev-shm-usage', '--font-render-hinting=none'] });
 export const done = () => browser.close();
 
@@ -38,11 +46,16 @@ export const done = () => browser.close();
 const watch = (source) => {
   const words = new RegExp(source, 'i');
   let answered = false; // whether an answer to what was asked last has come
+  let typed = 0; // when a key was last pressed
+  addEventListener('input', () => (typed = performance.now()), true);
   const tell = (kind, text) => globalThis.tellTest(kind, String(text));
   const ours = globalThis.fetch;
   globalThis.fetch = async (...args) => {
     const lookup = String(args[0]).includes('part=answer');
-    if (lookup) answered = false;
+    if (lookup) {
+      answered = false;
+      tell('pause', performance.now() - typed);
+    }
     const res = await ours(...args);
     if (!res.ok) return res;
     if (lookup) answered = true;
@@ -84,8 +97,8 @@ export async function open(stack, { refusals = [], unreachable = false, before, 
   const context = await browser.newContext({ viewport: desktop, colorScheme: 'light', ...options });
   context.setDefaultTimeout(15000);
   await context.grantPermissions(['clipboard-read', 'clipboard-write'], { origin: Edge });
-  const seen = { faults: [], shifts: [], requests: [] };
-  await context.exposeBinding('tellTest', (_, kind, text) => (kind === 'shift' ? seen.shifts.push(text) : seen.faults.push(`${kind}: ${text}`)));
+  const seen = { faults: [], shift: [], pause: [], requests: [] };
+  await context.exposeBinding('tellTest', (_, kind, text) => (seen[kind] ? seen[kind].push(text) : seen.faults.push(`${kind}: ${text}`)));
   await context.addInitScript(watch, words.source);
   const page = await context.newPage();
   page.on('pageerror', (e) => seen.faults.push(`script: ${e.stack ?? e}`));
@@ -126,12 +139,20 @@ export async function open(stack, { refusals = [], unreachable = false, before, 
       });
       return go;
     },
-    copy: (text) => page.evaluate((t) => navigator.clipboard.writeText(t), text),
-    async paste(text) {
-      if (text) await p.copy(text);
+    // paste pastes a text into the field, after what else is to be done right before.
+    paste: (text, before) => withClipboard(async () => {
+      await page.evaluate((t) => navigator.clipboard.writeText(t), text);
+      await before?.();
       await page.focus('#vin');
       await page.keyboard.press('ControlOrMeta+V');
-    },
+      await page.locator('#list-card').waitFor();
+    }),
+    // copied is what a click on a button puts onto the clipboard.
+    copied: (button) => withClipboard(async () => {
+      await page.evaluate(() => navigator.clipboard.writeText(''));
+      await page.click(button);
+      return until('the clipboard has something', () => page.evaluate(() => navigator.clipboard.readText()));
+    }),
     outcome: async () => {
       const o = page.locator('#out [data-settled], #out [data-refused]');
       await o.waitFor();

@@ -28,7 +28,7 @@ const roomy = {
     same(own.filter((path) => path !== '/v1/capacity').sort(), ['/', '/assets/app.mjs', '/assets/core.mjs', '/assets/icon.svg'], 'what the page asks for');
     check(/<style>/.test(p.html) && !/ style="| on[a-z]+="/.test(p.html), 'the page has no inline style or script but its one style');
     // A number that changes in its place is less.
-    check(p.seen.shifts.reduce((sum, s) => sum + parseFloat(s), 0) < 0.001, 'the layout shifts', p.seen.shifts);
+    check(p.seen.shift.reduce((sum, s) => sum + parseFloat(s), 0) < 0.001, 'the layout shifts', p.seen.shift);
     await p.close();
   },
 
@@ -39,8 +39,8 @@ const roomy = {
     await sleep(900);
     same(p.asked().length, 0, 'lookups sent for 16 characters');
     await p.page.locator('#vin').press(slow[16]);
-    same(p.asked().length, 0, 'lookups sent without a pause');
     await p.page.locator('.waiting').waitFor();
+    check(p.seen.pause[0] > 500, 'it waits for a pause in typing', p.seen.pause);
     check((await p.text('#out .badge')) === 'Waiting for a free place' && (await p.text('#out h2')) === 'Nothing is known yet', 'it says that it waits', await p.text('#out'));
     await look(p, 'waiting');
     await p.noWord();
@@ -54,8 +54,7 @@ const roomy = {
     same((await p.stats()).vins[slow], 1, 'calls to NHTSA for it');
     for (const d of await p.page.locator('#out details').all()) await d.locator('summary').click();
     check(JSON.parse(await p.page.locator('#raw').textContent()).Make === 'HONDA', 'the raw JSON is NHTSA’s');
-    await p.page.click('[data-copy="raw"]');
-    check(JSON.parse(await p.page.evaluate(() => navigator.clipboard.readText())).Make === 'HONDA', 'it is copied');
+    check(JSON.parse(await p.copied('[data-copy="raw"]')).Make === 'HONDA', 'it is copied');
     await look(p, 'clean-unfolded');
 
     // The answer is stored, another question is another wait, and the way back works.
@@ -197,9 +196,8 @@ const fuller = {
     check((await p.text('[data-n="sum"]')).includes('1 line without a VIN left out'), 'what was left out', await p.text('[data-n="sum"]'));
     same((await p.page.locator('[data-state="refused"] .what').allInnerTexts()).map((s) => s.trim()), ['', ''], 'what refused rows show of a vehicle');
     await look(p, 'list-done');
-    await p.page.click('[data-do="copy"]');
-    const copied = await until('the clipboard', () => p.page.evaluate(() => navigator.clipboard.readText()).then((t) => t.startsWith('VIN\tModelYearGiven') && t));
-    same(copied.split('\n').length, 8, 'lines copied');
+    const copied = await p.copied('[data-do="copy"]');
+    check(copied.startsWith('VIN\tModelYearGiven\t') && copied.split('\n').length === 8, 'what is copied', copied.slice(0, 200));
     const [download] = await Promise.all([p.page.waitForEvent('download'), p.page.click('[data-do="csv"]')]);
     same(download.suggestedFilename(), 'vins.csv', 'the name of the file');
     let file = '';
@@ -230,14 +228,15 @@ const fuller = {
       document.dispatchEvent(new Event('visibilitychange'));
     }, hidden);
     await ahead(2500);
-    check(polls() >= 1, 'it is looked at while the tab is shown');
+    await until('it is looked at while the tab is shown', () => polls() > 0);
     await hide(true);
+    await sleep(300);
     const before = polls();
     for (let i = 0; i < 5; i++) await ahead(60000);
     same(polls(), before, 'looks while hidden');
     await hide(false);
     await ahead(10);
-    same(polls(), before + 1, 'it is looked at as soon as it is shown again');
+    await until('it is looked at as soon as it is shown again', () => polls() > before);
     const shown = polls();
     for (let i = 0; i < 20; i++) await ahead(30000);
     check(polls() - shown <= 20, 'gently: at most twenty looks in ten quiet minutes', polls() - shown);
@@ -317,7 +316,6 @@ const dry = {
   async 'fifty VINs at a dry bucket: pause, countdown, resume, every row settled, and NHTSA’s count agrees'() {
     const p = await open('dry', { refusals: [429] });
     const vins = accords(50, 240000);
-    await p.copy(vins.join('\r\n') + '\r\n');
     await p.page.evaluate(() => {
       globalThis.banners = new Set();
       new MutationObserver(() => {
@@ -325,9 +323,11 @@ const dry = {
         if (b) globalThis.banners.add(b);
       }).observe(document.body, { subtree: true, childList: true, characterData: true });
     });
-    await drain(p);
-    const before = (await p.stats()).calls;
-    await p.paste();
+    let before;
+    await p.paste(vins.join('\r\n') + '\r\n', async () => {
+      await drain(p);
+      before = (await p.stats()).calls;
+    });
     const card = p.page.locator('#list-card');
     await until('it pauses', async () => (await card.getAttribute('data-state')) === 'paused');
     same(await p.page.locator('tr[data-state="done"]').count() < 50, true, 'it pauses before the end');
@@ -379,12 +379,13 @@ const trouble = {
     await p.decode(plain[1]);
     await p.settled('UPSTREAM_THROTTLED');
     await p.noWord();
+    const asked = p.asked().length;
     same(await p.text('#out .badge'), 'NHTSA is throttling', 'the badge');
     await until('the picture of the budget says it too', async () => p.page.locator('#budget [data-state="throttled"]').isVisible());
     await look(p, 'throttled', { image: 'nhtsa-is-throttling' });
     await p.faults();
     await until('the countdown ends', async () => !(await p.page.getAttribute('#go', 'aria-disabled')));
-    same(p.asked().length, 1, 'lookups without anybody');
+    same(p.asked().length, asked, 'lookups without anybody');
     await p.page.click('#go');
     await p.settled('clean');
     await p.close();
