@@ -107,8 +107,9 @@ test: deps $(BIN)/aws-lambda-rie ## Run every test, the end-to-end ones included
 	@tools/need cc
 	@tools/need chromium
 	@CGO_ENABLED=1 go test -race -shuffle=on -timeout 8m ./...
-	@# The explorer of interleavings runs in one goroutine and looks deeper without the race detector; load in virtual time is slow with it.
+	@# The explorers of interleavings run in one goroutine and look deeper without the race detector; load in virtual time is slow with it.
 	@go test -shuffle=on -timeout 8m ./internal/gate
+	@go test -shuffle=on -timeout 8m -run 'Interleaving|Clause' ./internal/results
 	@go test -shuffle=on -timeout 8m -run 'Capacity' ./internal/gate/dynamo
 	@cd tools/bench && go test -shuffle=on ./...
 	@cd tools/fire && go test -shuffle=on ./...

@@ -398,6 +398,14 @@ type reporter interface {
 	Logf(string, ...any)
 }
 
+// deep skips a walk where it would take minutes.
+func deep(t *testing.T) {
+	t.Helper()
+	if raceDetector {
+		t.Skip("walked without the race detector: one goroutine has no races")
+	}
+}
+
 func newExplorer(t reporter, outcome func(world) []bool) *explorer {
 	return &explorer{t: t, outcome: outcome, broke: func(w write) write { return w }, bound: tickBound * time.Millisecond,
 		seen: map[uint64]bool{}, ends: map[string]int{}}
@@ -417,6 +425,7 @@ func answers(world) []bool { return []bool{true, false} }
 func mayFail(world) []bool { return []bool{true, true} }
 
 func TestEveryInterleavingOfThreeInstances(t *testing.T) {
+	deep(t)
 	for _, clocks := range [][3]Millis{{0, 0, 0}, {-tickBound, tickBound, 0}} {
 		e := newExplorer(t, answers)
 		e.run(clocks, 1)
@@ -477,6 +486,7 @@ func (u unless) Apply(r Row) Row {
 
 // Each of these is left out once, and the walk must find what it is for.
 func TestEveryClauseIsNeeded(t *testing.T) {
+	deep(t)
 	for name, tc := range map[string]struct {
 		outcome func(world) []bool
 		change  func(*explorer)
