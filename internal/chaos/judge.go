@@ -825,14 +825,22 @@ func (j *judge) returning() Verdict {
 
 // closed is P11: while nobody reaches the store nobody calls NHTSA.
 func (j *judge) closed() Verdict {
-	v := Verdict{Promise: "P11", What: "calls while the store is out", Seen: len(j.e.Outages)}
+	v := Verdict{Promise: "P11", What: "calls while the store is out"}
 	// A grant of just before may still start: until StartBy, by a clock that may be off.
 	k := j.e.Knobs
 	grace := k.Attempt + k.StartGrace + 2*k.SkewBound + 250*time.Millisecond
 	calls := 0
 	var dark time.Duration
 	for _, o := range j.e.Outages {
-		dark += max(0, o.Until.Sub(o.From)-grace)
+		// While NHTSA's pause lasts nobody would call anyhow, and nothing is shown.
+		from := o.From.Add(grace)
+		if n := sort.Search(len(j.e.Writes), func(i int) bool { return j.e.Writes[i].At.After(o.From) }); n > 0 {
+			from = later(from, j.e.Writes[n-1].State.Hold.Time())
+		}
+		if open := o.Until.Sub(from); open > 0 {
+			v.Seen++
+			dark += open
+		}
 		for _, c := range j.e.Calls {
 			at := micros(c.Start)
 			if !at.After(o.From.Add(grace)) || !at.Before(o.Until) {
@@ -846,7 +854,7 @@ func (j *judge) closed() Verdict {
 			v.Broken = append(v.Broken, fmt.Sprintf("the store was out from %s to %s; at %s a call started", j.when(o.From), j.when(o.Until), j.when(at)))
 		}
 	}
-	v.Numbers = fmt.Sprintf("%d in %d outages, %v in the dark", calls, len(j.e.Outages), dark.Round(100*time.Millisecond))
+	v.Numbers = fmt.Sprintf("%d in %d outages, %v in the dark without a pause of NHTSA's", calls, len(j.e.Outages), dark.Round(100*time.Millisecond))
 	return v
 }
 

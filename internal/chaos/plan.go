@@ -34,7 +34,7 @@ const (
 )
 
 // deck has every kind as often as it is dealt in one round.
-var deck = []Kind{Kill, Kill, Kill, Stop, Stop, Stop, StoreLatency, StoreReset, StoreThrottle, StoreLost, StoreLost, StoreOutage,
+var deck = []Kind{Kill, Kill, Kill, Stop, Stop, Stop, StoreLatency, StoreReset, StoreThrottle, StoreLost, StoreLost, StoreOutage, StoreOutage,
 	NHTSA429, NHTSA403, NHTSA503, NHTSASlow, NHTSATruncate, NHTSAHang, NHTSAReset, NHTSAWrongVIN, KnobChange, KnobChange}
 
 // Fault is one strike.
