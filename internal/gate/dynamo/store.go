@@ -675,7 +675,15 @@ func (s *Store) saw(ctx context.Context, asked int, it item) (gate.State, error)
 		return gate.State{}, &Error{Op: "read", Kind: KindInvalid, Err: err}
 	}
 	s.mu.Lock()
+	if state.Hold >= s.owed.until {
+		s.owed = pause{}
+	}
 	news := false
+	// Within a version holds only grow. So neither an answer that comes too late for the view nor an eventual read that is older than it takes one back.
+	longer, why := state.Hold, state.Reason
+	if state.Version == s.seen.Version && s.seen.Hold > longer {
+		longer, why = s.seen.Hold, s.seen.Reason
+	}
 	if asked > s.shown {
 		if state.Version != s.seen.Version {
 			s.manners = gate.Manners{}
@@ -683,8 +691,8 @@ func (s *Store) saw(ctx context.Context, asked int, it item) (gate.State, error)
 		s.shown, s.seen, s.seenAt = asked, state, s.Now()
 		news, s.told = state.Version != s.told, state.Version
 	}
-	if s.seen.Hold >= s.owed.until { // the view has it; that an answer had it which came too late for the view is not enough
-		s.owed = pause{}
+	if state.Version == s.seen.Version {
+		s.seen.Hold, s.seen.Reason = longer, why
 	}
 	obeyed := s.obeying(state)
 	s.mu.Unlock()
