@@ -159,6 +159,10 @@ soak: deps ## The same at steady load for MINUTES (10), with figures over time u
 load: deps ## Measure what vingate adds to a call and how it behaves at ten times its budget, with vegeta: a line of JSON each, and a table
 	$(call fire,load) $(LOAD)
 
+.PHONY: reality
+reality: deps ## Play three scenarios against the built function and in the simulator, and compare what is refused: a minute
+	@VINGATE_REALITY=1 go test -v -count=1 -timeout 8m -run 'TestRealityAgrees' ./internal/simulate
+
 .PHONY: explore
 explore: go-toolchain ## Walk every interleaving of the gate with FAULTS (1) faults anywhere: minutes
 	@VINGATE_EXPLORE_FAULTS=$(FAULTS) go test -v -count=1 -timeout 60m -run 'TestEveryInterleaving' ./internal/gate

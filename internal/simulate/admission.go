@@ -243,6 +243,13 @@ func (s *sim) waits(r *request) {
 		s.throttled(r)
 		return
 	}
+	// A view may be older than the ticket.
+	if _, queued := r.view.s.Tickets[r.gr.ID]; !queued && !r.sure {
+		r.sure = true
+		s.readGateAs(r, waits, true)
+		return
+	}
+	r.sure = false
 	now := s.clock(r)
 	w, rest, refusal := r.watch.Plan(r.view.s, now, r.gr)
 	left := s.left(r)

@@ -189,13 +189,20 @@ func (s *sim) unfollow(r *request) {
 }
 
 // readGate asks for the item, eventually consistent.
-func (s *sim) readGate(r *request, then step) {
+func (s *sim) readGate(r *request, then step) { s.readGateAs(r, then, false) }
+
+func (s *sim) readGateAs(r *request, then step, consistent bool) {
+	units := 0.5
+	r.consistent = consistent
+	if consistent {
+		units = 1
+	}
 	in := &s.instances[r.in]
 	in.asked++
 	r.number = in.asked
 	r.server = s.now + s.wire()
-	r.broken = !in.item.reads.read(r.server, 0.5, s.ItemReads)
-	s.book.read(s.now, gates, 0.5)
+	r.broken = !in.item.reads.read(r.server, units, s.ItemReads)
+	s.book.read(s.now, gates, units)
 	r.reads = 1
 	s.plan(r.server+s.wire(), then, r.index)
 }
@@ -210,7 +217,7 @@ func (s *sim) sawGate(r *request) {
 		return
 	}
 	lag := gate.Micros(0)
-	if s.Lag > 0 {
+	if s.Lag > 0 && !r.consistent {
 		lag = gate.Micros(s.rng.Int64N(s.Lag.Microseconds() + 1))
 	}
 	r.view, r.exact = s.instances[r.in].item.asOf(r.server-lag), false

@@ -165,17 +165,18 @@ type request struct {
 	asked  gate.Micros // the gate
 	joined gate.Micros // the line
 
-	gr       gate.Request
-	view     *version
-	exact    bool
-	reads    byte // 1: of the gate, 2: of the promise, is under way
-	server   gate.Micros
-	number   int // of its request to the table
-	shy      float64
-	fresh    bool
-	wrote    bool
-	writes   int
-	foreseen bool
+	gr               gate.Request
+	view             *version
+	exact            bool
+	consistent, sure bool
+	reads            byte // 1: of the gate, 2: of the promise, is under way
+	server           gate.Micros
+	number           int // of its request to the table
+	shy              float64
+	fresh            bool
+	wrote            bool
+	writes           int
+	foreseen         bool
 
 	admit    *gate.Admit
 	enqueue  *gate.Enqueue

@@ -218,6 +218,9 @@ func plainNumber(x float64) string {
 }
 
 func trimmed(x float64) string {
+	if a := math.Abs(x); a > 0 && a < 0.01 {
+		return strconv.FormatFloat(round3(x), 'f', -1, 64)
+	}
 	return strconv.FormatFloat(math.Round(x*1000)/1000, 'f', -1, 64)
 }
 
