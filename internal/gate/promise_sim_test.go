@@ -22,6 +22,7 @@ type town struct {
 	promise  []was
 	desks    []*desk
 	without  bool // everybody is told the gate's own time
+	heard    func(Refusal)
 	takes    func() time.Duration
 
 	tries, in        int
@@ -148,6 +149,9 @@ func (w *town) call(name string, instance int, done func(time.Duration)) {
 // send is what the store does with a refusal.
 func (w *town) send(instance int, r Request, refusal Refusal, done func(time.Duration)) {
 	w.refusals++
+	if w.heard != nil {
+		w.heard(refusal)
+	}
 	d := w.desks[instance]
 	c, shared := w.state.Send(w.now, r, refusal)
 	if !shared || w.without {
