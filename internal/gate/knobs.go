@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -48,6 +49,18 @@ type Fault struct {
 }
 
 func (f Fault) String() string { return f.Knob + ": " + f.Problem }
+
+// Faulty is the error of knobs with faults, all of them in one message; nil for none.
+func Faulty(faults []Fault) error {
+	if len(faults) == 0 {
+		return nil
+	}
+	var all []string
+	for _, f := range faults {
+		all = append(all, f.String())
+	}
+	return errors.New(strings.Join(all, "; "))
+}
 
 // T is the time for one token, rounded up: a rate is never exceeded by rounding, however long the window.
 func (k Knobs) T() time.Duration {
@@ -220,8 +233,8 @@ func UnpackKnobs(s string) (Knobs, error) {
 			return Knobs{}, fmt.Errorf("gate knobs %q: %s: %w", s, n.name, err)
 		}
 	}
-	if faults := k.Validate(); len(faults) > 0 {
-		return Knobs{}, fmt.Errorf("gate knobs %q: %v", s, faults[0])
+	if err := Faulty(k.Validate()); err != nil {
+		return Knobs{}, fmt.Errorf("gate knobs %q: %w", s, err)
 	}
 	return k, nil
 }

@@ -92,8 +92,8 @@ func inspect(it item) (gate.State, error) {
 
 // Tune puts knobs into force in the place of those of a version. ErrChanged: that version is not in force any more.
 func (s *Store) Tune(ctx context.Context, version int, k gate.Knobs) (Change, error) {
-	if faults := k.Validate(); len(faults) > 0 {
-		return Change{}, &Error{Op: "set", Kind: KindInvalid, Err: errors.New(faults[0].String())}
+	if err := gate.Faulty(k.Validate()); err != nil {
+		return Change{}, &Error{Op: "set", Kind: KindInvalid, Err: err}
 	}
 	return s.change(ctx, "set", func(state gate.State, now gate.Micros) (*expression, gate.Write, error) {
 		w := state.PlanTune(now, k)

@@ -142,6 +142,86 @@ func TestACallerWhoLeavesTheLineLeavesNothing(t *testing.T) {
 	}
 }
 
+// The handler's own time ends while its caller stands in the line: the ticket is given back in a time of its own.
+func TestADeadlineInTheLineLeavesNothing(t *testing.T) {
+	w := &wire{}
+	s := lined(t, w, func(k *gate.Knobs) { k.MaxInFlight = 1 })
+	ask(s, "alice", 0)
+	before := stored(t, s)
+	ctx, cancel := context.WithTimeout(context.Background(), 400*time.Millisecond)
+	defer cancel()
+	l, r, err := s.Acquire(ctx, gate.Request{Key: gate.Key{Route: gate.Interactive, Tenant: "bob"}, Patience: 20 * time.Second})
+	var e *Error
+	if l != nil || r != nil || !errors.As(err, &e) || e.Kind != KindTimeout {
+		t.Errorf("%+v %+v %v", l, r, err)
+	}
+	if n := w.Count("UpdateItem"); n < 3 { // alice, bob's ticket, and its end
+		t.Errorf("%d writes: it did not stand in the line", n)
+	}
+	if !reflect.DeepEqual(stored(t, s), before) {
+		t.Error("the gate is not as it was")
+	}
+}
+
+// zae-limiter#309: "done" was set before the write, and a later step that failed leaked what was taken. Every call of a life is failed in turn, in every
+// way: it arrives, waits, is admitted, is released; and once its time is over nothing is left of it, and another one is admitted.
+func TestZaeLimiter309_WhicheverCallFailsNothingIsLeft(t *testing.T) {
+	for name, f := range map[string]fault{"lost": {Lost: true}, "cut": {Cut: true}, "refused": {Status: 500, Code: "InternalServerError"}, "throttled": {Status: 400, Code: "ThrottlingException"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for failing := 1; failing <= 8; failing++ {
+				w := &wire{}
+				s := lined(t, w, func(k *gate.Knobs) { k.MaxInFlight = 1 })
+				known := state(t, s) // how long calls take, so that waiting is short
+				known.Latency = 20
+				put(s, known)
+				offset := atomic.Int64{}
+				s.Now = func() time.Time { return time.Now().Add(time.Duration(offset.Load())) }
+				other := beside(s)
+				other.Client, other.Now = realClient, s.Now
+				first := ask(other, "alice", 0)
+				if first.lease == nil {
+					t.Fatalf("%+v %v", first.refusal, first.err)
+				}
+				calls := atomic.Int64{}
+				w.Script(func(string, int) fault {
+					if int(calls.Add(1)) == failing {
+						return f
+					}
+					return fault{}
+				})
+				lived := make(chan struct{})
+				go func() {
+					defer close(lived)
+					if r := ask(s, "bob", 3*time.Second); r.lease != nil {
+						_ = s.Release(context.Background(), r.lease, gate.Outcome{Kind: gate.Succeeded, Took: 5 * time.Millisecond})
+					}
+				}()
+				for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline) && len(state(t, s).Tickets) == 0; time.Sleep(5 * time.Millisecond) {
+					select {
+					case <-lived: // refused, or failed, before it stood in the line
+						deadline = time.Time{}
+					default:
+					}
+				}
+				if err := other.Release(context.Background(), first.lease, gate.Outcome{Kind: gate.Succeeded, Took: 5 * time.Millisecond}); err != nil {
+					t.Fatal(err)
+				}
+				<-lived
+				offset.Store(int64(16 * time.Second)) // whatever was not given back has ended
+				fresh := beside(other)
+				fresh.Now = s.Now
+				if r := ask(fresh, "carol", 0); r.lease == nil {
+					t.Fatalf("call %d: nobody is admitted: %+v %v", failing, r.refusal, r.err)
+				}
+				if st := state(t, s); len(st.Leases) != 1 || len(st.Tickets) != 0 || len(st.Places) != 1 || len(st.Flows) != 0 {
+					t.Errorf("call %d: left %+v", failing, st)
+				}
+			}
+		})
+	}
+}
+
 func TestAHoldEndsTheWait(t *testing.T) {
 	s := lined(t, nil, func(k *gate.Knobs) { k.MaxInFlight = 1 })
 	first := ask(s, "alice", 0)
@@ -391,7 +471,8 @@ func TestBucketOfTwoAtOneASecond(t *testing.T) {
 
 // The founding scenario (c): two routes of one tenant are two bulkheads, and a full one leaves the other alone.
 func TestTwoRoutesAreTwoBulkheads(t *testing.T) {
-	s := lined(t, nil, func(k *gate.Knobs) { k.BulkheadInteractive, k.BulkheadBatch = 1, 1 })
+	w := &wire{}
+	s := lined(t, w, func(k *gate.Knobs) { k.BulkheadInteractive, k.BulkheadBatch = 1, 1 })
 	batch := gate.Key{Route: gate.Batch, Tenant: "x"}
 	b, _, _ := s.Acquire(context.Background(), gate.Request{Key: batch})
 	i, _, _ := s.Acquire(context.Background(), gate.Request{Key: gate.Key{Route: gate.Interactive, Tenant: "x"}})
@@ -405,6 +486,31 @@ func TestTwoRoutesAreTwoBulkheads(t *testing.T) {
 		if err := s.Release(context.Background(), l, gate.Outcome{Kind: gate.Succeeded}); err != nil {
 			t.Error(err)
 		}
+	}
+	// What a person's lookup asks of the store, and so how long it takes, is the same beside a full batch bulkhead and without one.
+	asked := map[bool][2]int{}
+	for _, full := range []bool{false, true} {
+		if full {
+			if b, _, _ = s.Acquire(context.Background(), gate.Request{Key: batch}); b == nil {
+				t.Fatal("no batch")
+			}
+		}
+		s.seenAt = time.Time{}
+		reads, writes := w.Count("GetItem"), w.Count("UpdateItem")
+		l, r, err := s.Acquire(context.Background(), gate.Request{Key: gate.Key{Route: gate.Interactive, Tenant: "x"}, Patience: time.Second, BulkheadWait: time.Second})
+		if l == nil {
+			t.Fatalf("%+v %v", r, err)
+		}
+		asked[full] = [2]int{w.Count("GetItem") - reads, w.Count("UpdateItem") - writes}
+		if err := s.Release(context.Background(), l, gate.Outcome{Kind: gate.Succeeded}); err != nil {
+			t.Error(err)
+		}
+	}
+	if asked[true] != asked[false] || asked[true] != [2]int{1, 1} {
+		t.Errorf("reads and writes: %v beside a full batch bulkhead, %v without", asked[true], asked[false])
+	}
+	if err := s.Release(context.Background(), b, gate.Outcome{Kind: gate.Succeeded}); err != nil {
+		t.Error(err)
 	}
 	if again, _, _ := s.Acquire(context.Background(), gate.Request{Key: batch}); again == nil {
 		t.Error("the place did not come back")

@@ -545,8 +545,8 @@ const (
 
 // Init makes the gate. It never changes one that exists: ErrExists.
 func (s *Store) Init(ctx context.Context, k gate.Knobs, start Start) error {
-	if faults := k.Validate(); len(faults) > 0 {
-		return &Error{Op: "init", Kind: KindInvalid, Err: errors.New(faults[0].String())}
+	if err := gate.Faulty(k.Validate()); err != nil {
+		return &Error{Op: "init", Kind: KindInvalid, Err: err}
 	}
 	state := gate.NewState(k, gate.MicrosOf(s.Now()), start == EmptyAndHeld)
 	_, err := s.Client.PutItem(ctx, &dynamodb.PutItemInput{

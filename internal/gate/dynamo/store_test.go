@@ -313,10 +313,61 @@ func TestInitMakesAGateOnceAndChangesNone(t *testing.T) {
 	if !reflect.DeepEqual(before, stored(t, s)) {
 		t.Error("an existing gate was changed")
 	}
-	k.MaxInFlight = 0
-	if err := newStore(t, nil).Init(context.Background(), k, FullBucket); err == nil || !strings.Contains(err.Error(), "MAX_IN_FLIGHT") {
-		t.Errorf("%v", err)
+	k.MaxInFlight, k.BatchSlots, k.LeaseTTL, k.Burst = 0, 9, time.Second, 2 // all that is wrong is said at once
+	err := newStore(t, nil).Init(context.Background(), k, FullBucket)
+	for _, knob := range []string{"MAX_IN_FLIGHT", "BATCH_SLOTS", "LEASE_TTL"} {
+		if err == nil || !strings.Contains(err.Error(), knob) {
+			t.Errorf("%s is not in: %v", knob, err)
+		}
 	}
+}
+
+// P9: forty-eight instances hear the same 429 in one moment. They write one hold and one cut, and none writes more than twice.
+func TestFortyEightInstancesThatHearA429TogetherWriteTwiceEachAtMost(t *testing.T) {
+	w := &wire{}
+	first := newStore(t, w)
+	k := testKnobs()
+	k.MaxInFlight, k.Burst, k.BulkheadAnon = 48, 1000, 1000
+	if err := first.Init(t.Context(), k, FullBucket); err != nil {
+		t.Fatal(err)
+	}
+	var all []*Store
+	var leases []*gate.Lease
+	for i := range 48 {
+		s := beside(first)
+		all, leases = append(all, s), append(leases, mustAcquire(t, s, gate.Key{Route: gate.Interactive, Tenant: fmt.Sprint("tenant", i)}))
+		s.Client = slowly{s.Client} // what is counted are writes, not how long this machine takes for forty-eight at once
+	}
+	for _, s := range all { // all go by the view of the moment before
+		if err := s.Prime(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := w.Count("UpdateItem")
+	var wg sync.WaitGroup
+	for i, s := range all {
+		wg.Go(func() {
+			if err := s.Release(t.Context(), leases[i], gate.Outcome{Kind: gate.Throttled, RetryAfter: 30 * time.Second}); err != nil {
+				t.Errorf("instance %d: %v", i, err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := w.Count("UpdateItem") - before; n > 2*48 {
+		t.Errorf("%d writes for 48 releases", n)
+	}
+	if st := state(t, first); st.Limit != 24 || st.Episodes != 1 || st.Reason != gate.HoldThrottled || st.Hold != noon.Millis()+31_000 || len(st.Leases) != 0 || len(st.Places) != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// slowly gives a write all the time that its operation has.
+type slowly struct{ Client }
+
+func (c slowly) UpdateItem(ctx context.Context, in *dynamodb.UpdateItemInput, o ...func(*dynamodb.Options)) (*dynamodb.UpdateItemOutput, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	return c.Client.UpdateItem(ctx, in, o...)
 }
 
 // redisson#4086: the holder overslept its lease, somebody else has the slot. Its release does nothing, and says so.
