@@ -107,10 +107,11 @@ test: deps $(BIN)/aws-lambda-rie ## Run every test, the end-to-end ones included
 	@tools/need cc
 	@tools/need chromium
 	@CGO_ENABLED=1 go test -race -shuffle=on -timeout 8m ./...
-	@# The explorers of interleavings run in one goroutine and look deeper without the race detector; load in virtual time is slow with it.
+	@# The explorers of interleavings run in one goroutine and look deeper without the race detector; load in virtual time is slow with it,
+	@# and so are the many calls of the slips.
 	@go test -shuffle=on -timeout 8m ./internal/gate
 	@go test -shuffle=on -timeout 8m -run 'Interleaving|Clause' ./internal/results
-	@go test -shuffle=on -timeout 8m -run 'Capacity' ./internal/gate/dynamo
+	@go test -shuffle=on -timeout 8m -run 'Capacity|EverySlip' ./internal/gate/dynamo
 	@cd tools/bench && go test -shuffle=on ./...
 	@cd tools/fire && go test -shuffle=on ./...
 

@@ -92,5 +92,6 @@
 //
 // Random histories in virtual time against an oracle that knows the truth; every interleaving of three callers over every write with
 // a fault anywhere, in which each clause of each condition is left out once and must be missed; an adversary that reaches the
-// window bound exactly; and package gate/dynamo's test that a real store applies every write as Holds and Apply say.
+// window bound exactly; the usual slips, each of which some interleaving must punish; and package gate/dynamo's test that a real
+// store applies every write as Holds and Apply say, with its own slips of an expression, each of which it must notice.
 package gate

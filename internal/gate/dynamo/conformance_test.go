@@ -116,6 +116,9 @@ func TestEveryWriteMeansTheSameInTheCoreAndInTheStore(t *testing.T) {
 		if w == nil {
 			t.Skip("nothing to write")
 		}
+		if rapid.IntRange(0, 4).Draw(t, "differs") == 0 {
+			state = differing(t, state, w)
+		}
 		put(store, state)
 		after, met, err := store.send(context.Background(), x) // like update, with time enough on a busy machine
 		if err != nil {
@@ -148,6 +151,75 @@ func TestEveryWriteMeansTheSameInTheCoreAndInTheStore(t *testing.T) {
 			t.Errorf("%s: %d applied and %d failed: this shows little", kind, applied[kind], failed[kind])
 		}
 	}
+}
+
+// differing is a state with one thing changed after a write was planned, so that the write fails by this one alone.
+func differing(t *rapid.T, s gate.State, w gate.Write) gate.State {
+	s = s.Clone()
+	id := reflect.ValueOf(w).FieldByName("ID").String()
+	flow := string(gate.FlowOfID(id))
+	later := noon.Millis() + 60_000
+	full := func(n int) (ids []string) {
+		for i := range n {
+			ids = append(ids, fmt.Sprintf("%sw%02d", flow, i))
+		}
+		return ids
+	}
+	switch rapid.SampledFrom([]string{"version", "limit", "bucket", "hold", "pause", "landed", "slots", "places", "own", "batch", "queued", "line", "ticket", "gone", "turn", "virtual", "sets"}).Draw(t, "differs in") {
+	case "version":
+		s.Version++
+	case "limit":
+		s.Limit = s.Limit%s.Knobs.MaxInFlight + 1
+	case "bucket":
+		s.TAT += 60_000_000
+	case "hold":
+		s.Hold, s.Reason = later, gate.HoldThrottled
+	case "pause":
+		s.Pause = later
+	case "landed": // once before
+		s.Leases[id] = later
+	case "slots":
+		for i := range s.Limit - len(s.Leases) {
+			s.Leases[fmt.Sprint("other", i)] = later
+		}
+	case "places":
+		most := rapid.SampledFrom([]int{s.Knobs.BulkheadBatch, s.Knobs.BulkheadInteractive, s.Knobs.BulkheadAnon}).Draw(t, "place")
+		for _, key := range keys {
+			s.Places[key.Place()] = full(most)
+		}
+	case "own":
+		s.Owned[gate.Flow(flow)] = full(rapid.IntRange(1, 4).Draw(t, "own"))
+	case "batch":
+		s.Batch = full(s.Knobs.BulkheadBatch)
+	case "queued": // once before
+		s.Tickets[id] = gate.Ticket{Arrival: noon.Millis(), Deadline: later, Cost: 1, Weight: 1}
+	case "line":
+		for i := range s.Knobs.MaxQueued - len(s.Tickets) {
+			s.Tickets[fmt.Sprint("other", i)] = gate.Ticket{Arrival: noon.Millis(), Deadline: later, Cost: 1, Weight: 1}
+		}
+	case "ticket":
+		if ticket, there := s.Tickets[id]; there {
+			ticket.Deadline += 100
+			s.Tickets[id] = ticket
+		}
+	case "gone":
+		delete(s.Tickets, id)
+	case "turn":
+		if turn, there := s.Flows[gate.Flow(flow)]; there {
+			turn.Since++
+			s.Flows[gate.Flow(flow)] = turn
+		}
+	case "virtual":
+		s.VirtualTime += 1_000_000_000_000
+	case "sets":
+		for p, ids := range s.Places {
+			s.Places[p] = append(slices.Clone(ids), "zlast")
+		}
+		for f, ids := range s.Owned {
+			s.Owned[f] = append(ids, string(f)+"zlast")
+		}
+	}
+	return s
 }
 
 // arbitraryWrite is any write that can be planned on a state, nil when the draw gives none.

@@ -363,35 +363,61 @@ func TestFiveAtOnceOnTwoSlots(t *testing.T) {
 	}
 }
 
-// The founding scenario (b): A pastes forty, B looks one up a moment later.
+// The founding scenario (b): A pastes forty, B looks one up a moment later and is not behind the forty; and then B looks up one after the other,
+// three at a time, and A's are not starved.
 func TestOneLookupIsNotBehindAPasteOfForty(t *testing.T) {
 	s := lined(t, nil, func(k *gate.Knobs) { k.MaxInFlight, k.RatePerSecond, k.Burst, k.BulkheadInteractive = 2, 100, 400, 64 })
 	paste, single := beside(s), beside(s)
-	var wg sync.WaitGroup
-	var granted atomic.Int64
-	serve := func(in *Store, r got) {
+	serve := func(in *Store, r got, granted *atomic.Int64) {
 		if r.lease != nil {
 			granted.Add(1)
-			time.Sleep(20 * time.Millisecond)
-			if err := in.Release(context.Background(), r.lease, gate.Outcome{Kind: gate.Succeeded, Took: 20 * time.Millisecond}); err != nil {
+			time.Sleep(100 * time.Millisecond)
+			if err := in.Release(context.Background(), r.lease, gate.Outcome{Kind: gate.Succeeded, Took: 100 * time.Millisecond}); err != nil {
 				t.Error(err)
 			}
 		}
 	}
+	var as, bs sync.WaitGroup
+	var toA, toB, sentAway atomic.Int64
 	for range 40 {
-		wg.Go(func() { serve(paste, ask(paste, "A", 20*time.Second)) })
+		as.Go(func() {
+			r := ask(paste, "A", 20*time.Second)
+			if serve(paste, r, &toA); r.lease == nil {
+				sentAway.Add(1)
+				if r.refusal == nil || r.refusal.Cause != gate.FlowFull { // at once, by the length of its line: who waits is served
+					t.Errorf("A: %+v %v", r.refusal, r.err)
+				}
+			}
+		})
 	}
 	waitFor(t, s, func(st gate.State) bool { return len(st.Tickets) >= 4 })
-	before := granted.Load()
+	before := toA.Load()
 	b := ask(single, "B", 20*time.Second)
-	between := granted.Load() - before
-	serve(single, b)
-	wg.Wait()
+	between := toA.Load() - before
+	serve(single, b, &toB)
+	done := make(chan struct{})
+	for range 3 {
+		bs.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					serve(single, ask(single, "B", 20*time.Second), &toB)
+				}
+			}
+		})
+	}
+	as.Wait()
+	a, streamed := toA.Load(), toB.Load()
+	close(done)
+	bs.Wait()
+	t.Logf("%d of A's before B's first; %d of A's served and %d sent away, while B had %d", between, a, sentAway.Load(), streamed)
 	if b.lease == nil || between > 6 { // one ahead of it, two under way, and what this machine is late by
 		t.Errorf("B: %+v after %d grants to A", b.refusal, between)
 	}
-	if granted.Load() < 9 {
-		t.Errorf("only %d of A's were served", granted.Load())
+	if a < 9 || a+sentAway.Load() != 40 || streamed > 2*a+6 {
+		t.Errorf("%d of A's were served and %d sent away while B had %d", a, sentAway.Load(), streamed)
 	}
 }
 
