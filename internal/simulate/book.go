@@ -17,12 +17,11 @@ const mostHistograms = 4096
 
 // span is one part of the time.
 type span struct {
-	counts                [outcomes]uint32
-	writes, reads         [kinds]float32
-	calls                 uint32
-	busy, lined           float64 // request-microseconds: calls under way, tickets in the line
-	waits                 histogram
-	gateWrites, gateReads float32 // most in a second
+	counts        [outcomes]uint32
+	writes, reads [kinds]float32
+	calls         uint32
+	busy, lined   float64 // request-microseconds: calls under way, tickets in the line
+	waits         histogram
 }
 
 // tally is what became of some requests.

@@ -98,7 +98,7 @@ type memory struct {
 	n     int
 }
 
-const leastSlots, mostSlots = 64, 1 << 14 // memoryBytes of answerBytes
+const leastSlots, mostSlots = 64, 1 << 14 // answers of a kilobyte in 16 MB
 
 func (m *memory) place(vin int32, n int) int { return int(uint32(vin)*2654435761>>7) & (n - 1) }
 
@@ -176,7 +176,6 @@ type request struct {
 	fresh            bool
 	wrote            bool
 	writes           int
-	foreseen         bool
 
 	admit    *gate.Admit
 	enqueue  *gate.Enqueue
@@ -232,7 +231,6 @@ type sim struct {
 	bucketsT  [2]gate.Micros // a tenant's time for one token: anonymous, keyed
 
 	fetched  []uint32 // by VIN: when its answer came, in seconds after the start + 1; 0: none
-	fresh    int32    // VINs nobody else asks for
 	flights  map[int32]*flight
 	local    map[uint64]int32 // instance and VIN -> the request that flies
 	zipf     ranks

@@ -69,8 +69,6 @@ const (
 
 	// A partition of DynamoDB, and so an item, takes so much in a second.
 	ItemReadUnits, ItemWriteUnits = 3000, 1000
-	answerBytes                   = 1000     // of a stored answer in an instance's memory, with its overhead
-	memoryBytes                   = 16 << 20 // of answers in an instance
 )
 
 // NotModelled is said wherever a report is shown.
