@@ -257,7 +257,7 @@ func (s *Service) lookUpAll(ctx context.Context, questions []*asked) (trouble bo
 			return
 		}
 		if !down.Load() {
-			row, err := s.look(ctx, q.query, false)
+			row, err := s.look(ctx, q.query, "cache")
 			switch {
 			case err != nil:
 				down.Store(true)

@@ -56,7 +56,7 @@ type Upstream interface {
 type Results interface {
 	// Remembered makes no call. Look makes one.
 	Remembered(vpic.Query) (results.Found, bool)
-	Look(ctx context.Context, q vpic.Query, consistent bool) (results.Found, error)
+	Look(context.Context, vpic.Query) (results.Found, error)
 	// Elect gives a flight, or what to do instead. With an error both is possible: whoever goes on alone ends the flight he may have.
 	Elect(ctx context.Context, q vpic.Query, f results.Found, until time.Time) (*results.Led, results.Found, error)
 	// Land and Quit go on when their context has ended, and bound themselves within AfterCall.
@@ -350,7 +350,7 @@ func (s *Service) lookUp(ctx context.Context, q vpic.Query) (answer results.Stor
 	if remembered && (kept.Kind == results.Fresh || kept.Until != 0) {
 		return kept.Answer, true, nil
 	}
-	row, err := s.look(ctx, q, false)
+	row, err := s.look(ctx, q, "cache")
 	if err != nil && remembered {
 		return kept.Answer, true, nil
 	}

@@ -82,7 +82,7 @@ func newWorld(t *testing.T) (*world, *Service) {
 	w.foresee = func(gate.Request) (*gate.Refusal, error) { return nil, nil }
 	return w, New(Config{
 		Gate: (*fakeGate)(w), Tenants: (*fakeTenants)(w), Upstream: (*fakeUpstream)(w), Results: (*fakeResults)(w),
-		MaxWaitBatch: 15 * time.Second, BatchTokenCost: 2, UpstreamTimeout: 10 * time.Second, RequestDeadline: 27 * time.Second, AfterCall: config.AfterCall, SkewBound: skewBound,
+		MaxWaitBatch: 15 * time.Second, BatchTokenCost: 2, UpstreamTimeout: 10 * time.Second, RequestDeadline: 27 * time.Second, AfterCall: config.AfterCall, SkewBound: skewBound, Trace: traced,
 		Log: slog.New(slog.NewJSONHandler(&w.logged, nil)),
 	})
 }
@@ -233,6 +233,13 @@ func (w *world) answers(ctx context.Context, qs []vpic.Query, after time.Duratio
 // fakeResults is a results table in memory, by the rules of the real one. It remembers nothing unless hushed is made.
 type fakeResults world
 
+// stepKey is the key of the step's name in its context.
+type stepKey struct{}
+
+func traced(ctx context.Context, name string, step func(context.Context) error) error {
+	return step(context.WithValue(ctx, stepKey{}, name))
+}
+
 const skewBound = 250 * time.Millisecond
 
 // found is what is there about a question. The world is locked.
@@ -260,10 +267,10 @@ func (r *fakeResults) Remembered(q vpic.Query) (results.Found, bool) {
 	return f, w.hushed != nil && f.Has()
 }
 
-func (r *fakeResults) Look(_ context.Context, q vpic.Query, consistent bool) (results.Found, error) {
+func (r *fakeResults) Look(ctx context.Context, q vpic.Query) (results.Found, error) {
 	w := (*world)(r)
 	what, step := "get", w.get
-	if consistent {
+	if ctx.Value(stepKey{}) == "watch" {
 		what, step = "watch", w.watch
 	}
 	w.note("%s", what)

@@ -524,3 +524,22 @@ func TestEveryVerdictOnEverybodyHasItsWord(t *testing.T) {
 		}
 	}
 }
+
+// An instance that is frozen between its election and its place thaws with its monotonic clock behind: others have taken over, and it must not call.
+func TestALeaderThatWasFrozenFindsItsFlightOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, s := newWorld(t)
+		frozen := time.Duration(0)
+		wall := func() time.Time { return time.Now().Round(0).Add(frozen) } // the context's clocks do not move
+		s.Now = wall
+		w.acquire = func(context.Context, gate.Request) (*gate.Lease, *gate.Refusal, error) {
+			frozen = time.Minute // it asks the gate when it is awake again
+			now := wall()
+			return &gate.Lease{ID: "lease", Granted: now, StartBy: now.Add(250 * time.Millisecond), CallBy: now.Add(13500 * time.Millisecond), End: now.Add(15 * time.Second)}, nil, nil
+		}
+		_, err := decodeOne(t, s, alice)
+		if r := refused(t, err); r.Code.Status() != 429 || w.count("call") != 0 || w.held != 0 {
+			t.Errorf("refused with %+v: %s", r, w.happened())
+		}
+	})
+}

@@ -48,7 +48,6 @@ type inst struct {
 	doubt  bool   // it does not know whether it was elected
 	since  Millis // since when it has followed one leader, true time; 0: it does not
 	leader string
-	joined string // verdict that was there when it came
 	came   bool   // it has looked at least once
 	looked bool   // in this tick
 }
@@ -316,7 +315,7 @@ func (e *explorer) decide(w world, n int) world {
 		i.phase, i.doubt, i.since = leads, false, 0
 		return next
 	}
-	if i.leader != "" && row.Verdict.Leader != i.joined { // since it follows somebody was sent away on behalf of all
+	if i.leader != "" && row.Verdict.Leader == i.leader { // whom it follows was sent away on behalf of all
 		i.phase, i.since = sentAway, 0
 		return next
 	}
@@ -324,9 +323,6 @@ func (e *explorer) decide(w world, n int) world {
 	case Fresh, Stale:
 		i.phase, i.since = served, 0
 	case Follow:
-		if i.leader == "" {
-			i.joined = row.Verdict.Leader
-		}
 		if i.leader != row.Flight.Leader {
 			i.leader, i.since = row.Flight.Leader, next.now
 		}

@@ -128,9 +128,11 @@ func (s *Store) Live(a vpic.Answer) Stored {
 	return Stored{Answer: a, Life: life, FreshFor: min(life, s.Lives.Soft)}
 }
 
-// Look reads the row of a question. One who watches a flight reads consistently; anybody else need not: a look that misses what is there is put
-// right by the election that follows it. The error is a *StoreError: nobody knows what is there.
-func (s *Store) Look(ctx context.Context, q vpic.Query, consistent bool) (Found, error) {
+// Look reads the row of a question, eventually consistent: a look that misses what is there is put right by the election that follows it, and what it shows
+// of a flight or a verdict is true of a moment ago. The error is a *StoreError: nobody knows what is there.
+func (s *Store) Look(ctx context.Context, q vpic.Query) (Found, error) { return s.look(ctx, q, false) }
+
+func (s *Store) look(ctx context.Context, q vpic.Query, consistent bool) (Found, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookBudget)
 	defer cancel()
 	var last error
@@ -244,7 +246,7 @@ func (s *Store) Elect(ctx context.Context, q vpic.Query, f Found, until time.Tim
 				return led, Found{}, storeError(ctx, "write", err)
 			}
 			// It may have been applied, or may be yet.
-			again, lookErr := s.Look(ctx, q, true)
+			again, lookErr := s.look(ctx, q, true)
 			if lookErr != nil {
 				return led, Found{}, storeError(ctx, "write", err)
 			}

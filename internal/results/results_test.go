@@ -38,7 +38,7 @@ func TestTheKeyHoldsEverythingTheAnswerDependsOn(t *testing.T) {
 // look reads past the memory.
 func look(t testing.TB, s *Store, q vpic.Query) Found {
 	t.Helper()
-	f, err := s.Look(t.Context(), q, true)
+	f, err := s.Look(t.Context(), q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +322,7 @@ func TestEveryTroubleWithTheTableHasItsName(t *testing.T) {
 			s, _ := store(t, client)
 			wire.Script(func(string, int) ddbtest.Fault { return tc.fault })
 			began := time.Now()
-			_, look := s.Look(t.Context(), q, false)
+			_, look := s.Look(t.Context(), q)
 			_, put := s.Land(t.Context(), nil, body)
 			led, _, elect := s.Elect(t.Context(), q, Found{}, noon.Add(time.Second))
 			if led == nil {
