@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -84,7 +85,10 @@ func run(ctx context.Context, args []string) (int, error) {
 }
 
 func table(out io.Writer, figures []Figure) (code int) {
-	fmt.Fprintf(out, "\n%s/%s, %d processors\n\n", runtime.GOOS, runtime.GOARCH, runtime.NumCPU())
+	// Others' work on the machine is in every figure, so how much there is of it stands above them.
+	average, _ := os.ReadFile("/proc/loadavg")
+	busy, _, _ := strings.Cut(string(average), " ")
+	fmt.Fprintf(out, "\n%s/%s, %d processors, load average %s\n\n", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), busy)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	missed := 0
 	for _, f := range figures {

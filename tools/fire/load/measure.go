@@ -144,6 +144,25 @@ func within(name string, value float64, unit string, n int, bound float64, text 
 	return Figure{Name: name, Value: value, Unit: unit, N: n, Bound: text, Held: n > 0 && value <= bound}
 }
 
+// cpu is the processor time that all instances have used: what a busy machine does not change.
+func cpu(s *locallambda.Server) (used time.Duration) {
+	const tick = 10 * time.Millisecond // of the kernel's clock, which is the same on every Linux
+	for _, i := range s.Instances() {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", i.PID))
+		if err != nil {
+			continue
+		}
+		f := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		for _, n := range []int{11, 12} { // user and system, counted from behind the name
+			var ticks int64
+			if _, err := fmt.Sscan(f[n], &ticks); err == nil {
+				used += time.Duration(ticks) * tick
+			}
+		}
+	}
+	return used
+}
+
 // cached is the path of a stored answer, beside a function that does nothing. Both are asked in turns, so that both meet the same machine.
 func (b *bench) cached(ctx context.Context) ([]Figure, error) {
 	const instances, perSecond, rounds = 8, 100, 6
@@ -163,6 +182,7 @@ func (b *bench) cached(ctx context.Context) ([]Figure, error) {
 	fire(ctx, repeat(hello.URL()+"/"), 20, time.Second)
 	var ours, theirs []time.Duration
 	full := 0
+	before, beforeHello := cpu(p.Edge), cpu(hello)
 	for range rounds {
 		for _, r := range fire(ctx, repeat(hello.URL()+"/"), perSecond, b.last/2/rounds) {
 			if r.Code == 200 {
@@ -184,7 +204,12 @@ func (b *bench) cached(ctx context.Context) ([]Figure, error) {
 	}
 	p50, p99 := percentile(ours, 50)/percentile(theirs, 50), percentile(ours, 99)/percentile(theirs, 99)
 	n := len(ours)
+	each := func(used time.Duration, n int) float64 {
+		return float64(used) / float64(time.Millisecond) / float64(max(1, n))
+	}
 	return []Figure{
+		{Name: "hello, processor time each", Value: each(cpu(hello)-beforeHello, len(theirs)), Unit: "ms", N: len(theirs)},
+		{Name: "cached, processor time each", Value: each(cpu(p.Edge)-before, n), Unit: "ms", N: n},
 		{Name: "hello p50", Value: percentile(theirs, 50), Unit: "ms", N: len(theirs)}, {Name: "hello p99", Value: percentile(theirs, 99), Unit: "ms", N: len(theirs)},
 		{Name: "cached p50", Value: percentile(ours, 50), Unit: "ms", N: n}, {Name: "cached p99", Value: percentile(ours, 99), Unit: "ms", N: n},
 		{Name: "found no free instance, of both", Value: float64(full), N: n + len(theirs) + full},
