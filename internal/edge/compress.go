@@ -11,8 +11,8 @@ import (
 const worthCompressing = 1400
 
 // compressed is a response in gzip for who takes that; the gateway does not do it. Fifty answers shrink to a tenth. Entity tags are weak, so
-// they stand for both forms.
-func compressed(r *request, res *response) *response {
+// they stand for both forms. A writer takes most of a megabyte to make, several times what it takes to compress an answer, so they are used again.
+func (h *Handler) compressed(r *request, res *response) *response {
 	if !mayCompress(res) {
 		return res
 	}
@@ -21,10 +21,15 @@ func compressed(r *request, res *response) *response {
 		return res
 	}
 	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
+	w, ok := h.zippers.Get().(*gzip.Writer)
+	if !ok {
+		w = gzip.NewWriter(nil)
+	}
+	w.Reset(&b)
 	// Writes to memory do not fail.
 	_, _ = w.Write(res.body)
 	_ = w.Close()
+	h.zippers.Put(w)
 	res.body, res.binary = b.Bytes(), true
 	res.header["Content-Encoding"] = "gzip"
 	return res

@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -64,6 +65,8 @@ type Config struct {
 type Handler struct {
 	Config
 	warm atomic.Bool
+
+	zippers sync.Pool // of *gzip.Writer
 }
 
 // New makes a handler.
@@ -123,7 +126,7 @@ func (h *Handler) Invoke(ctx context.Context, payload []byte) (answer []byte, er
 	ctx, record := observe.Record(ctx)
 	res := h.serve(ctx, r)
 	h.logRequest(ctx, r, res, h.Now().Sub(began), cold, record)
-	return compressed(r, res).encode(r.method == "HEAD"), nil
+	return h.compressed(r, res).encode(r.method == "HEAD"), nil
 }
 
 // serve answers a request, whatever happens.
