@@ -28,7 +28,7 @@ var simulated = []string{"RATE_PER_SECOND", "RATE_BURST", "MAX_IN_FLIGHT", "MAX_
 
 // simulateOptions are the flags.
 type simulateOptions struct {
-	model    simulate.Model
+	model    simulate.Setup
 	knobs    map[string]*string // by variable
 	load     float64
 	arrivals string
@@ -115,7 +115,7 @@ The numbers of the product come from the environment like everywhere, and each h
 var short = map[string]string{"rate": "RATE_PER_SECOND", "in-flight": "MAX_IN_FLIGHT", "burst": "RATE_BURST", "queued": "MAX_QUEUED", "wait": "MAX_WAIT"}
 
 // build makes the model, with some numbers set anew by a sweep. The note says what that changed besides.
-func (o *simulateOptions) build(cmd *cobra.Command, set map[string]string) (m simulate.Model, note string, err error) {
+func (o *simulateOptions) build(cmd *cobra.Command, set map[string]string) (m simulate.Setup, note string, err error) {
 	own := *o
 	m = own.model
 	variables := map[string]string{}
@@ -177,7 +177,7 @@ func (o *simulateOptions) build(cmd *cobra.Command, set map[string]string) (m si
 	return m, note, err
 }
 
-func (o *simulateOptions) fill(m simulate.Model, cfg config.Config) (_ simulate.Model, err error) {
+func (o *simulateOptions) fill(m simulate.Setup, cfg config.Config) (_ simulate.Setup, err error) {
 	m.Knobs = cfg.Knobs
 	m.MaxWait, m.MaxWaitBatch, m.BulkheadWait = cfg.MaxWait, cfg.MaxWaitBatch, cfg.BulkheadWait
 	m.UpstreamTimeout, m.RequestDeadline = cfg.UpstreamTimeout, cfg.RequestDeadline
@@ -236,7 +236,7 @@ func (o *simulateOptions) runSweep(cmd *cobra.Command) error {
 	if !cmd.Flags().Changed("for") {
 		o.model.For = 20 * time.Minute
 	}
-	s, err := simulate.RunSweep(cmd.Context(), axes, o.plot, func(set map[string]string) (simulate.Model, string, error) { return o.build(cmd, set) })
+	s, err := simulate.RunSweep(cmd.Context(), axes, o.plot, func(set map[string]string) (simulate.Setup, string, error) { return o.build(cmd, set) })
 	if err != nil {
 		return usage(err)
 	}

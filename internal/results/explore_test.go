@@ -48,8 +48,8 @@ type inst struct {
 	doubt  bool   // it does not know whether it was elected
 	since  Millis // since when it has followed one leader, true time; 0: it does not
 	leader string
-	came   bool   // it has looked at least once
-	looked bool   // in this tick
+	came   bool // it has looked at least once
+	looked bool // in this tick
 }
 
 // late is a write under way that will land at some time, or never.

@@ -267,7 +267,7 @@ func (s *sim) knowsHold(r *request) {
 	}
 	in := &s.instances[r.in]
 	if seen, known := in.accounts[r.tenant]; known {
-		if refusal := (tenant.Account{There: seen.tat != 0, TAT: seen.tat}).Look(now, c.plan(&s.Model), s.cost(r), s.Knobs.SkewBound); refusal != nil {
+		if refusal := (tenant.Account{There: seen.tat != 0, TAT: seen.tat}).Look(now, c.plan(&s.Setup), s.cost(r), s.Knobs.SkewBound); refusal != nil {
 			s.refuse(r, TenantDry, refusal.RetryAfter)
 			return
 		}
@@ -305,7 +305,7 @@ func (s *sim) knowsAccount(r *request) {
 	c := &s.callers[r.tenant]
 	now := s.clock(r)
 	s.remember(r, c.tat, now)
-	if refusal := (tenant.Account{There: c.tat != 0, TAT: c.tat}).Look(now, c.plan(&s.Model), s.cost(r), s.Knobs.SkewBound); refusal != nil {
+	if refusal := (tenant.Account{There: c.tat != 0, TAT: c.tat}).Look(now, c.plan(&s.Setup), s.cost(r), s.Knobs.SkewBound); refusal != nil {
 		s.refuse(r, TenantDry, refusal.RetryAfter)
 		return
 	}
@@ -321,7 +321,7 @@ func (s *sim) ask(r *request) {
 		wait = s.MaxWaitBatch
 	}
 	room := max(0, s.RequestDeadline-afterCall-leastCall-time.Duration(s.now-r.began)*time.Microsecond-gateAttempts)
-	r.gr = gate.Request{ID: s.newID(c.flow), Key: c.key(r.route()), Ceiling: c.plan(&s.Model).Ceiling(r.route()), Cost: s.cost(r),
+	r.gr = gate.Request{ID: s.newID(c.flow), Key: c.key(r.route()), Ceiling: c.plan(&s.Setup).Ceiling(r.route()), Cost: s.cost(r),
 		Tenant: c.id, Weight: c.weight, Patience: min(wait, room), BulkheadWait: min(s.BulkheadWait, room)}
 	r.writes, r.wrote, r.fresh = 0, false, false
 }

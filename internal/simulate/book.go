@@ -228,12 +228,12 @@ type Report struct {
 	PerMillion  float64       `json:"usdPerMillion"`       // requests
 	Busy        float64       `json:"busyInstances"`       // on average
 	Instances   int           `json:"instances"`           // that were used
-	Series      []Point       `json:"series"`
+	Course      []Point       `json:"course"`
 	Waits       []WaitBucket  `json:"waits"`
 	Asked       int64         `json:"questionsToTheCore"`
 	Took        time.Duration `json:"-"`
 	NotModelled []string      `json:"notModelled"`
-	Model       Model         `json:"-"`
+	Setup       Setup         `json:"-"`
 }
 
 // Count is how many requests had an outcome.
@@ -321,7 +321,7 @@ func (b *book) report(s *sim) *Report {
 	seconds := s.For.Seconds()
 	r := &Report{Seed: s.Seed, For: s.For, ForSeconds: seconds, Offered: b.offer, Requests: b.requests, Retried: b.retried, Calls: b.calls_,
 		Peak: b.peak, Slots: s.Knobs.MaxInFlight * s.Gates, Window: s.oracle.fullest, Burst: s.Knobs.Burst * s.Gates, PeakLine: b.peakLine,
-		NTenants: len(s.callers), InVain: b.vain, Asked: b.asked, NotModelled: NotModelled, Model: s.Model, Busy: b.busy / seconds, Instances: s.warm}
+		NTenants: len(s.callers), InVain: b.vain, Asked: b.asked, NotModelled: NotModelled, Setup: s.Setup, Busy: b.busy / seconds, Instances: s.warm}
 	var all tally
 	for i, name := range []string{"single decodes", "batches"} {
 		t := &b.routes[i]
@@ -408,7 +408,7 @@ func (b *book) report(s *sim) *Report {
 			pt.WriteUnits += float64(p.writes[k]) / at
 			pt.ReadUnits += float64(p.reads[k]) / at
 		}
-		r.Series = append(r.Series, pt)
+		r.Course = append(r.Course, pt)
 	}
 	for i, n := range all.waits {
 		if n > 0 {

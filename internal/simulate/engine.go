@@ -212,7 +212,7 @@ type request struct {
 const chunk = 1024
 
 type sim struct {
-	Model
+	Setup
 	rng    *rand.Rand
 	now    gate.Micros
 	start  gate.Micros
@@ -243,7 +243,7 @@ type sim struct {
 }
 
 // Run simulates.
-func Run(m Model) (*Report, error) {
+func Run(m Setup) (*Report, error) {
 	if err := m.Check(); err != nil {
 		return nil, err
 	}
@@ -260,10 +260,10 @@ func Run(m Model) (*Report, error) {
 	return s.book.report(s), nil
 }
 
-func newSim(m Model) *sim {
+func newSim(m Setup) *sim {
 	// A Monday at midnight, one week after the epoch of the gate's times.
 	start := gate.MicrosOf(time.Date(2026, 1, 12, 0, 0, 0, 0, time.UTC))
-	s := &sim{Model: m, rng: rand.New(rand.NewPCG(m.Seed, 1)), now: start, start: start, end: start + micros(m.For),
+	s := &sim{Setup: m, rng: rand.New(rand.NewPCG(m.Seed, 1)), now: start, start: start, end: start + micros(m.For),
 		flights: map[int32]*flight{}, zipf: newRanks(m.VINs, m.Zipf), bucket: m.Knobs.Bucket()}
 	if m.Concurrency > 1 {
 		s.local = map[uint64]int32{}
@@ -332,7 +332,7 @@ func (c *caller) key(route gate.Route) gate.Key {
 	return gate.Key{Route: route, Tenant: gate.Anonymous}
 }
 
-func (c *caller) plan(m *Model) tenant.Plan {
+func (c *caller) plan(m *Setup) tenant.Plan {
 	if c.keyed {
 		return m.Keyed
 	}

@@ -76,17 +76,17 @@ type line struct {
 
 // figure is a picture.
 type figure struct {
-	Title, Note string
-	lines       []line
-	labels      []string // of the x axis, one for each value
-	ticks       int      // how many labels are shown, 0: as many as fit
-	unit        func(float64) string
-	stacked     bool
-	bars        bool
-	log         bool // the y axis; values of 0 lie on its floor
-	dots        bool
-	legend      bool // in the picture; else the page has it
-	x, y        string
+	Title, Caption string
+	lines          []line
+	labels         []string // of the x axis, one for each value
+	ticks          int      // how many labels are shown, 0: as many as fit
+	unit           func(float64) string
+	stacked        bool
+	bars           bool
+	log            bool // the y axis; values of 0 lie on its floor
+	dots           bool
+	legend         bool // in the picture; else the page has it
+	x, y           string
 }
 
 const pictureWidth = 920

@@ -40,9 +40,9 @@ func usd(x float64) string {
 
 // drawnFigure is a figure as a page shows it.
 type drawnFigure struct {
-	Title, Note string
-	SVG         template.HTML
-	Legend      []legendEntry
+	Title, Caption string
+	SVG            template.HTML
+	Legend         []legendEntry
 }
 
 type legendEntry struct {
@@ -84,8 +84,8 @@ func (r *Report) HTML(w io.Writer) error {
 	}
 	wait := r.Routes[0].Wait
 	return pageTemplate.Execute(w, map[string]any{
-		"R": r, "Figures": figures, "Counts": counts, "Costs": costs, "Wait": wait, "Knobs": r.Model.Knobs.Named(), "Title": r.title(),
-		"Answered": 1 - r.Refused, "Light": palette(light), "Dark": palette(dark), "Model": r.Model,
+		"R": r, "Figures": figures, "Counts": counts, "Costs": costs, "Wait": wait, "Knobs": r.Setup.Knobs.Named(), "Title": r.title(),
+		"Answered": 1 - r.Refused, "Light": palette(light), "Dark": palette(dark), "Setup": r.Setup,
 		"Budget": r.budgetText(), "Items": r.items(),
 	})
 }
@@ -138,10 +138,10 @@ func (r *Report) items() []itemRow {
 func (r *Report) figures() []figure {
 	labels, ticks := r.hours()
 	over := func(title, note string, unit func(float64) string, lines ...line) figure {
-		return figure{Title: title, Note: note, lines: lines, labels: labels, ticks: ticks, unit: unit}
+		return figure{Title: title, Caption: note, lines: lines, labels: labels, ticks: ticks, unit: unit}
 	}
 	column := func(of func(Point) float64) (v []float64) {
-		for _, p := range r.Series {
+		for _, p := range r.Course {
 			v = append(v, of(p))
 		}
 		return append(v, v[len(v)-1]) // to the end of the last part
@@ -183,8 +183,8 @@ func (r *Report) figures() []figure {
 
 // hours are the labels of the time axis.
 func (r *Report) hours() (labels []string, ticks int) {
-	for i := range len(r.Series) + 1 {
-		at := time.Duration(float64(i) / float64(len(r.Series)) * float64(r.For))
+	for i := range len(r.Course) + 1 {
+		at := time.Duration(float64(i) / float64(len(r.Course)) * float64(r.For))
 		switch {
 		case r.For > 48*time.Hour:
 			labels = append(labels, fmt.Sprintf("day %d, %02d:00", int(at.Hours())/24+1, int(at.Hours())%24))
@@ -222,5 +222,5 @@ func (r *Report) waitFigure() (figure, bool) {
 	for _, b := range r.Waits {
 		values[min(n-1, int(b.Seconds/step))] += float64(b.N)
 	}
-	return figure{Title: "How long they waited", Note: "Calls to NHTSA by the wait before them, all of the time.", bars: true, labels: labels, ticks: (n-1)/every + 1, lines: []line{{"calls", blue, values}}}, true
+	return figure{Title: "How long they waited", Caption: "Calls to NHTSA by the wait before them, all of the time.", bars: true, labels: labels, ticks: (n-1)/every + 1, lines: []line{{"calls", blue, values}}}, true
 }

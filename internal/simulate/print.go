@@ -81,10 +81,10 @@ func (r *Report) Print(w io.Writer) error {
 }
 
 func (r *Report) budgetText() string {
-	k := r.Model.Knobs
+	k := r.Setup.Knobs
 	text := fmt.Sprintf("%v calls a second, burst %d, %d slots", k.RatePerSecond, k.Burst, k.MaxInFlight)
-	if r.Model.Gates > 1 {
-		text = fmt.Sprintf("%d gates of %s", r.Model.Gates, text)
+	if r.Setup.Gates > 1 {
+		text = fmt.Sprintf("%d gates of %s", r.Setup.Gates, text)
 	}
 	return text
 }

@@ -179,7 +179,7 @@ func refusals(r *Report) (out []string) {
 }
 
 // played is the model of these very calls.
-func played(t *testing.T, asked []load.Call, latency string, instances, callers int, env []string) Model {
+func played(t *testing.T, asked []load.Call, latency string, instances, callers int, env []string) Setup {
 	t.Helper()
 	cfg, err := config.Load(func(name string) string {
 		for _, kv := range append(env, "TENANT_HASH_KEY=0123456789abcdef0123456789abcdef") {

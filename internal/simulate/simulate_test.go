@@ -21,8 +21,8 @@ import (
 )
 
 // aModel is the product at its defaults.
-func aModel(streams ...Stream) Model {
-	m := Model{Seed: 1, For: time.Hour, Gates: 1, Knobs: gate.Knobs{MaxInFlight: 4, RatePerSecond: 2, Burst: 10, MaxQueued: 24,
+func aModel(streams ...Stream) Setup {
+	m := Setup{Seed: 1, For: time.Hour, Gates: 1, Knobs: gate.Knobs{MaxInFlight: 4, RatePerSecond: 2, Burst: 10, MaxQueued: 24,
 		BulkheadInteractive: 8, BulkheadBatch: 2, BulkheadAnon: 16, LeaseTTL: 15 * time.Second, SkewBound: 250 * time.Millisecond,
 		StartGrace: 250 * time.Millisecond, Attempt: gate.Attempt},
 		MaxWait: 3 * time.Second, MaxWaitBatch: 15 * time.Second, BulkheadWait: 2 * time.Second, UpstreamTimeout: 10 * time.Second,
@@ -43,10 +43,10 @@ func people(rate float64) Stream {
 }
 
 // situations are models that differ in what binds.
-func situations() map[string]Model {
+func situations() map[string]Setup {
 	four := 4 * time.Minute
-	all := map[string]Model{}
-	add := func(name string, change func(*Model), streams ...Stream) {
+	all := map[string]Setup{}
+	add := func(name string, change func(*Setup), streams ...Stream) {
 		m := aModel(streams...)
 		m.For = four
 		if change != nil {
@@ -59,15 +59,15 @@ func situations() map[string]Model {
 	add("everybody", nil, people(40), Stream{Name: "dealers", Arrivals: Dealer, Size: 120, Every: 20 * time.Second, Tenants: 10, Keyed: true},
 		Stream{Name: "scraper", Arrivals: Scraper, Rate: 30, Tenants: 1, Unique: true})
 	add("bursts", nil, Stream{Name: "crowd", Arrivals: Burst, Size: 100, Every: time.Minute, Tenants: 100, Tries: 5})
-	add("slots are short", func(m *Model) {
+	add("slots are short", func(m *Setup) {
 		m.Knobs.MaxInFlight, m.Knobs.RatePerSecond, m.Knobs.Burst, m.Stored = 3, 10, 20, 0
 	}, people(20))
-	add("no line", func(m *Model) { m.MaxWait, m.Knobs.MaxQueued = 0, 0 }, people(60))
-	add("one instance, many at once", func(m *Model) { m.Instances, m.Concurrency, m.VINs, m.Stored = 2, 64, 300, 0.1 }, people(60))
-	add("NHTSA fails", func(m *Model) { m.Failing = 0.5 }, people(40))
-	add("a long wait", func(m *Model) { m.Knobs.MaxQueued, m.MaxWait, m.Knobs.BulkheadAnon = 64, 13*time.Second, 64 }, people(60))
-	add("DynamoDB throttles", func(m *Model) { m.ItemReads, m.ItemWrites = 3, 8 }, people(100))
-	add("two gates", func(m *Model) { m.Gates, m.ClockError = 2, 200*time.Millisecond }, people(80))
+	add("no line", func(m *Setup) { m.MaxWait, m.Knobs.MaxQueued = 0, 0 }, people(60))
+	add("one instance, many at once", func(m *Setup) { m.Instances, m.Concurrency, m.VINs, m.Stored = 2, 64, 300, 0.1 }, people(60))
+	add("NHTSA fails", func(m *Setup) { m.Failing = 0.5 }, people(40))
+	add("a long wait", func(m *Setup) { m.Knobs.MaxQueued, m.MaxWait, m.Knobs.BulkheadAnon = 64, 13*time.Second, 64 }, people(60))
+	add("DynamoDB throttles", func(m *Setup) { m.ItemReads, m.ItemWrites = 3, 8 }, people(100))
+	add("two gates", func(m *Setup) { m.Gates, m.ClockError = 2, 200*time.Millisecond }, people(80))
 	return all
 }
 
@@ -147,7 +147,7 @@ func TestAtTheEndNothingIsHeld(t *testing.T) {
 }
 
 // bare is what a report says, without what is the model's or the machine's.
-func bare(t *testing.T, m Model) string {
+func bare(t *testing.T, m Setup) string {
 	t.Helper()
 	r, err := Run(m)
 	if err != nil {

@@ -120,7 +120,7 @@ func (r *Report) served() float64 {
 // Cell is one run of a sweep.
 type Cell struct {
 	Values  []string           `json:"values"` // of the axes
-	Note    string             `json:"note,omitempty"`
+	Caption string             `json:"caption,omitempty"`
 	Metrics map[string]float64 `json:"metrics"`
 }
 
@@ -141,7 +141,7 @@ type Knee struct {
 }
 
 // RunSweep runs them all. build makes the model of the numbers, and says what it changed besides.
-func RunSweep(ctx context.Context, axes []Axis, shown []string, build func(map[string]string) (m Model, note string, err error)) (*Sweep, error) {
+func RunSweep(ctx context.Context, axes []Axis, shown []string, build func(map[string]string) (m Setup, note string, err error)) (*Sweep, error) {
 	for _, name := range shown {
 		if !slices.ContainsFunc(metrics, func(m metric) bool { return m.Name == name }) {
 			return nil, fmt.Errorf("there is no metric %q: %s", name, strings.Join(MetricNames(), ", "))
@@ -151,7 +151,7 @@ func RunSweep(ctx context.Context, axes []Axis, shown []string, build func(map[s
 	if len(s.Axes) == 1 {
 		s.Axes = append(s.Axes, Axis{Values: []string{""}})
 	}
-	var models []Model
+	var models []Setup
 	for _, row := range s.Axes[0].Values {
 		for _, column := range s.Axes[1].Values {
 			set := map[string]string{s.Axes[0].Name: row}
@@ -165,7 +165,7 @@ func RunSweep(ctx context.Context, axes []Axis, shown []string, build func(map[s
 				return nil, fmt.Errorf("%v: %w", set, err)
 			}
 			models = append(models, m)
-			s.Cells = append(s.Cells, Cell{Values: values, Note: note, Metrics: map[string]float64{}})
+			s.Cells = append(s.Cells, Cell{Values: values, Caption: note, Metrics: map[string]float64{}})
 		}
 	}
 	g, ctx := errgroup.WithContext(ctx)
@@ -309,8 +309,8 @@ func (s *Sweep) Print(w io.Writer) error {
 // notes are what the builds changed besides, once each.
 func (s *Sweep) notes() (notes []string) {
 	for _, c := range s.Cells {
-		if c.Note != "" && !slices.Contains(notes, c.Note) {
-			notes = append(notes, c.Note)
+		if c.Caption != "" && !slices.Contains(notes, c.Caption) {
+			notes = append(notes, c.Caption)
 		}
 	}
 	return notes
@@ -420,7 +420,7 @@ func drawAll(figures []figure) (drawn []drawnFigure, err error) {
 			return nil, fmt.Errorf("%s: %w", f.Title, err)
 		}
 		// The library escapes what stands in it.
-		d := drawnFigure{Title: f.Title, Note: f.Note, SVG: template.HTML(inPage(svg))}
+		d := drawnFigure{Title: f.Title, Caption: f.Caption, SVG: template.HTML(inPage(svg))}
 		for _, l := range f.lines {
 			if len(f.lines) > 1 {
 				d.Legend = append(d.Legend, legendEntry{l.name, l.tone})

@@ -45,7 +45,7 @@ func TestTheKneeIsWhereMoreStopsToPay(t *testing.T) {
 	}
 }
 
-func rates(set map[string]string) (Model, string, error) {
+func rates(set map[string]string) (Setup, string, error) {
 	m := aModel(people(10))
 	m.For, m.VINs = 3*time.Minute, 0
 	var err error

@@ -16,8 +16,8 @@ import (
 	"vingate/internal/tenant"
 )
 
-// Model is what is simulated. New has the defaults.
-type Model struct {
+// Setup is what is simulated. New has the defaults.
+type Setup struct {
 	Seed uint64
 	For  time.Duration // how long requests come
 
@@ -81,7 +81,7 @@ var NotModelled = []string{
 }
 
 // Check says everything that is wrong with a model.
-func (m Model) Check() error {
+func (m Setup) Check() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	for _, f := range m.Knobs.Validate() {
@@ -138,4 +138,4 @@ func (m Model) Check() error {
 }
 
 // batchCost is what a call for n VINs takes of a bucket.
-func (m Model) batchCost(n int) int { return max(1, m.BatchTokenCost) * ((n + piece - 1) / piece) }
+func (m Setup) batchCost(n int) int { return max(1, m.BatchTokenCost) * ((n + piece - 1) / piece) }
