@@ -14,6 +14,7 @@ import (
 	"html/template"
 	"net/url"
 	"strings"
+	"sync"
 
 	"vingate/internal/gate"
 )
@@ -21,7 +22,10 @@ import (
 //go:embed templates
 var templateFiles embed.FS
 
-var templates = template.Must(template.ParseFS(templateFiles, "templates/*.html"))
+// templates are read for the first page: an instance that only answers programs starts without them.
+var templates = sync.OnceValue(func() *template.Template {
+	return template.Must(template.ParseFS(templateFiles, "templates/*.html"))
+})
 
 // Lookup is what somebody typed, as it came.
 type Lookup struct {
@@ -84,7 +88,7 @@ func Part(c Content) []byte {
 // render runs a template over our own types, which cannot fail: a test renders all of it.
 func render(name string, data any) []byte {
 	var b bytes.Buffer
-	if err := templates.ExecuteTemplate(&b, name, data); err != nil {
+	if err := templates().ExecuteTemplate(&b, name, data); err != nil {
 		panic(err)
 	}
 	return b.Bytes()
