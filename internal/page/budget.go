@@ -20,6 +20,7 @@ type budget struct {
 
 	Arc, Level, Rest int
 	Cuts             string // of the dial: one piece for each call of the burst, or one for all
+	Half             int    // of a cut, so that the dial's two ends are alike
 }
 
 type hold struct{ Name, Words string }
@@ -41,12 +42,12 @@ const (
 
 func budgetOf(v *gate.View) budget {
 	if v == nil {
-		return budget{Holds: holds, Arc: 10 * piece, Rest: 10 * piece, Cuts: cuts(10), Pips: make([]string, 4)}
+		return budget{Holds: holds, Arc: 10 * piece, Rest: 10 * piece, Cuts: cuts(10), Half: -cut / 2, Pips: make([]string, 4)}
 	}
 	b := budget{
 		Known: true, Tokens: v.Tokens, Burst: v.Knobs.Burst, InFlight: v.InFlight, Limit: v.Limit, Queued: v.Queued,
 		Rate: strconv.FormatFloat(v.Knobs.RatePerSecond, 'g', 4, 64), ReadAt: v.ReadAt.UTC().Format("15:04:05 UTC"), Holds: holds,
-		Arc: v.Knobs.Burst * piece, Cuts: cuts(v.Knobs.Burst),
+		Arc: v.Knobs.Burst * piece, Cuts: cuts(v.Knobs.Burst), Half: -cut / 2,
 	}
 	b.Level = min(max(v.Tokens, 0)*piece, b.Arc)
 	b.Rest = b.Arc
