@@ -400,7 +400,7 @@ $('sheet').addEventListener('close', () => {
 /* The budget. */
 
 const budget = {
-  el: $('budget'), idle: 0, timer: 0, failed: false,
+  el: $('budget'), idle: 0, timer: 0, until: 0, ticking: 0,
   busy() {
     this.idle = 0;
     this.later(400);
@@ -418,7 +418,21 @@ const budget = {
       this.unknown();
     }
     if (!list?.running && !document.querySelector('.waiting')) this.idle++;
-    this.later(pause(this.idle));
+    // A hold's end is looked at when it comes, however seldom else.
+    const held = this.until - Date.now();
+    this.later(held > 0 ? Math.min(pause(this.idle), held + 500) : pause(this.idle));
+  },
+  // hold counts down between two looks, for a time that stands still is not true.
+  hold(seconds) {
+    clearInterval(this.ticking);
+    this.until = seconds ? Date.now() + seconds * 1000 : 0;
+    const tick = () => {
+      const left = (this.until - Date.now()) / 1000;
+      for (const words of this.el.querySelectorAll('[data-n="hold"]')) words.textContent = left > 0 ? clock(left) : 'a moment';
+      if (left <= 0) clearInterval(this.ticking);
+    };
+    tick();
+    if (seconds) this.ticking = setInterval(tick, 250);
   },
   state(name) {
     for (const s of this.el.querySelectorAll('[data-state]')) s.hidden = s.dataset.state !== name;
@@ -428,7 +442,7 @@ const budget = {
   draw(c) {
     for (const name of ['tokens', 'burst', 'inFlight', 'limit', 'queued', 'ratePerSecond']) part(this.el, name).textContent = c[name];
     part(this.el, 'readAt').textContent = '';
-    for (const hold of this.el.querySelectorAll('[data-n="hold"]')) hold.textContent = c.hold ? clock(c.hold.seconds) : '';
+    this.hold(c.hold?.seconds ?? 0);
     this.state(c.hold?.reason ?? 'open');
     const level = this.el.querySelector('.level');
     const length = Number(level.getAttribute('pathLength'));
@@ -436,6 +450,7 @@ const budget = {
     [...$('pips').children].forEach((pip, i) => (pip.className = i < c.inFlight ? 'on' : i >= c.limit ? 'off' : ''));
   },
   unknown() {
+    this.hold(0);
     for (const name of ['tokens', 'inFlight', 'queued']) part(this.el, name).textContent = '–';
     this.el.querySelector('.level').style.strokeDasharray = `0 ${this.el.querySelector('.level').getAttribute('pathLength')}`;
     this.state('unknown');
