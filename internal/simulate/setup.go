@@ -76,6 +76,7 @@ var NotModelled = []string{
 	"the time of a cold start; a request goes to any instance that is free, another starts when none is, and none goes away",
 	"answers past CACHE_SOFT_TTL are shown and not refreshed; an instance's memory of answers is the one Lambda's default is",
 	"lost answers, crashes and frozen processes: make chaos has them",
+	"NHTSA's 429 and 403, and the pauses and cuts of the limit after them: only calls that fail",
 	"identical VINs in a batch, and follow-up years",
 	"monthly costs of what does not depend on traffic (alarms, dashboard, NAT)",
 }
