@@ -90,7 +90,7 @@ func newReport(name, table string, i dynamo.Inspection) report {
 	r := report{
 		Gate: name, Table: table, ReadAt: i.At.UTC(), Version: s.Version,
 		Limit: s.Limit, MaxInFlight: s.Knobs.MaxInFlight,
-		Tokens: bucket.Tokens(int64(s.TAT), int64(now)), MostTokens: bucket.Tokens(-1<<62, int64(now)),
+		Tokens: bucket.Tokens(int64(s.TAT), int64(now)), MostTokens: bucket.Most(),
 		RatePerSecond: s.Knobs.RatePerSecond, Burst: s.Knobs.Burst, MaxQueued: s.Knobs.MaxQueued,
 		Hold: newHold(gate.Hold{Until: s.Hold, Reason: s.Reason}, i.At), Pause: newHold(gate.Hold{Until: s.Pause, Reason: gate.HoldOperator}, i.At), LatencyMs: int64(s.Latency), Failures: s.Failures, Episodes: s.Episodes,
 		Tenants: []tenantReport{}, Leases: []leaseReport{}, Tickets: []ticketReport{},

@@ -227,6 +227,7 @@ type capacity struct {
 	MaxInFlight   int     `json:"maxInFlight"`
 	InFlight      int     `json:"inFlight"`
 	Tokens        int     `json:"tokens"`
+	MostTokens    int     `json:"mostTokens"`
 	Burst         int     `json:"burst"`
 	RatePerSecond float64 `json:"ratePerSecond"`
 	Queued        int     `json:"queued"`
@@ -243,7 +244,7 @@ type hold struct {
 
 func capacityOf(v gate.View) capacity {
 	c := capacity{
-		Limit: v.Limit, MaxInFlight: v.Knobs.MaxInFlight, InFlight: v.InFlight, Tokens: v.Tokens, Burst: v.Knobs.Burst, RatePerSecond: v.Knobs.RatePerSecond,
+		Limit: v.Limit, MaxInFlight: v.Knobs.MaxInFlight, InFlight: v.InFlight, Tokens: v.Tokens, MostTokens: v.Knobs.Bucket().Most(), Burst: v.Knobs.Burst, RatePerSecond: v.Knobs.RatePerSecond,
 		Queued: v.Queued, KnobsVersion: v.KnobsVersion, ReadAt: v.ReadAt.UTC().Format("2006-01-02T15:04:05.000Z"),
 	}
 	if v.HeldFor > 0 {

@@ -83,6 +83,9 @@ func (b Bucket) Tokens(tat, now int64) int {
 	return 0
 }
 
+// Most is Tokens of a bucket that nobody has drawn from for long.
+func (b Bucket) Most() int { return max(0, int(b.Tau/b.T)+1) }
+
 // More is the time from now until Tokens is one higher if nobody else comes, 0 when the bucket is full.
 func (b Bucket) More(tat, now int64) int64 {
 	n := int64(b.Tokens(tat, now))

@@ -11,15 +11,15 @@ import (
 
 // budget is the shared budget as the page draws it. All sizes are in the dial's own length, Arc.
 type budget struct {
-	Known                                  bool
-	Tokens, Burst, InFlight, Limit, Queued int
-	Rate, ReadAt                           string
-	Hold, HoldFor                          string // the reason, "" where nothing is held
-	Holds                                  []hold
-	Pips                                   []string // one for each slot there can be: "" free, "on" running, "off" given up for now
+	Known                                       bool
+	Tokens, MostTokens, InFlight, Limit, Queued int
+	Rate, ReadAt                                string
+	Hold, HoldFor                               string // the reason, "" where nothing is held
+	Holds                                       []hold
+	Pips                                        []string // one for each slot there can be: "" free, "on" running, "off" given up for now
 
 	Arc, Level, Rest int
-	Cuts             string // of the dial: one piece for each call of the burst, or one for all
+	Cuts             string // of the dial: one piece for each call that can be ready, or one for all
 	Half             int    // of a cut, so that the dial's two ends are alike
 }
 
@@ -34,7 +34,7 @@ var holds = []hold{
 }
 
 const (
-	piece    = 100 // of the dial's length for one call of the burst
+	piece    = 100 // of the dial's length for one call
 	cut      = 16  // of a piece, between two
 	mostCuts = 30  // pieces that can still be told apart
 	mostPips = 12
@@ -44,10 +44,11 @@ func budgetOf(v *gate.View) budget {
 	if v == nil {
 		return budget{Holds: holds, Arc: 10 * piece, Rest: 10 * piece, Cuts: cuts(10), Half: -cut / 2, Pips: make([]string, 4)}
 	}
+	most := v.Knobs.Bucket().Most()
 	b := budget{
-		Known: true, Tokens: v.Tokens, Burst: v.Knobs.Burst, InFlight: v.InFlight, Limit: v.Limit, Queued: v.Queued,
+		Known: true, Tokens: v.Tokens, MostTokens: most, InFlight: v.InFlight, Limit: v.Limit, Queued: v.Queued,
 		Rate: strconv.FormatFloat(v.Knobs.RatePerSecond, 'g', 4, 64), ReadAt: v.ReadAt.UTC().Format("15:04:05 UTC"), Holds: holds,
-		Arc: v.Knobs.Burst * piece, Cuts: cuts(v.Knobs.Burst), Half: -cut / 2,
+		Arc: max(1, most) * piece, Cuts: cuts(max(1, most)), Half: -cut / 2,
 	}
 	b.Level = min(max(v.Tokens, 0)*piece, b.Arc)
 	b.Rest = b.Arc

@@ -440,13 +440,13 @@ const budget = {
     this.el.classList.toggle('unknown', name === 'unknown');
   },
   draw(c) {
-    for (const name of ['tokens', 'burst', 'inFlight', 'limit', 'queued', 'ratePerSecond']) part(this.el, name).textContent = c[name];
+    for (const name of ['tokens', 'mostTokens', 'inFlight', 'limit', 'queued', 'ratePerSecond']) part(this.el, name).textContent = c[name];
     part(this.el, 'readAt').textContent = '';
     this.hold(c.hold?.seconds ?? 0);
     this.state(c.hold?.reason ?? 'open');
     const level = this.el.querySelector('.level');
     const length = Number(level.getAttribute('pathLength'));
-    level.style.strokeDasharray = `${Math.min(1, c.tokens / c.burst) * length} ${length}`;
+    level.style.strokeDasharray = `${Math.min(1, c.tokens / c.mostTokens) * length} ${length}`;
     [...$('pips').children].forEach((pip, i) => (pip.className = i < c.inFlight ? 'on' : i >= c.limit ? 'off' : ''));
   },
   unknown() {
