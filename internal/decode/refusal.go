@@ -163,6 +163,8 @@ const (
 	sayBatchLarge   = "One request takes up to %d VINs. Send the rest in another one."
 	sayEntry        = "VIN %d of this request: %s"
 	sayVINRepeated  = "This VIN is in the request with another model year too, and one call to NHTSA answers one model year for a VIN."
+	sayRefreshing   = ": a newer one is asked for when there is a free place."
+	sayUnrefreshed  = ", and could not be refreshed just now (%s)."
 	sayTryAgain     = " Try again in %s."
 )
 
@@ -268,6 +270,14 @@ func HoldSentence(reason gate.HoldReason) string {
 		return sayStarting
 	}
 	return sayOperator
+}
+
+// Unrefreshed ends a sentence about a stale answer: why there is no newer one, by the trouble that its refresh met.
+func Unrefreshed(trouble Code) string {
+	if trouble == "" || trouble == NotStored {
+		return sayRefreshing
+	}
+	return fmt.Sprintf(sayUnrefreshed, trouble.Title())
 }
 
 // InWords says whole seconds as a person would.

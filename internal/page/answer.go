@@ -218,7 +218,7 @@ func source(d decode.Result) string {
 	if d.Source == decode.FromCache {
 		s := fmt.Sprintf("NHTSA’s answer of %s, stored here: %s.", fetched, ago(d.Age))
 		if d.Stale() {
-			s += " It is stale: a newer one is asked for when there is a free place."
+			s += " It is stale" + decode.Unrefreshed(d.Trouble)
 		}
 		return s
 	}

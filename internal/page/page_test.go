@@ -98,6 +98,22 @@ func TestAnswersShowNHTSAsWordsAndNothingElse(t *testing.T) {
 	}
 }
 
+// A stale answer says so, and why there is no newer one where something came between.
+func TestAStaleAnswerSaysWhyItWasNotRefreshed(t *testing.T) {
+	for trouble, want := range map[decode.Code]string{
+		"":                       "It is stale: a newer one is asked for when there is a free place.",
+		decode.NotStored:         "It is stale: a newer one is asked for when there is a free place.",
+		decode.UpstreamThrottled: "It is stale, and could not be refreshed just now (NHTSA asks to slow down).",
+		decode.QueueFull:         "It is stale, and could not be refreshed just now (Busy: the line is full).",
+	} {
+		d := answered(t, lookup.VIN, accord)
+		d.FreshFor, d.Trouble = time.Minute, trouble
+		if html := string(Part(Content{Answer: Answered(d, lookup)})); !strings.Contains(html, want) {
+			t.Errorf("%q: %q is not shown in\n%s", trouble, want, html)
+		}
+	}
+}
+
 // Whatever is refused, in whatever scope: the page has its title or words, its sentence and its time, and no place for a vehicle.
 func TestRefusalsShowWhyAndUntilWhen(t *testing.T) {
 	for _, code := range decode.Codes() {
@@ -156,7 +172,7 @@ func TestThePageIsSmallAndItsPolicyStrict(t *testing.T) {
 			wide[f.Name] = "x" + f.Name
 		}
 	}
-	full := Render(Content{Lookup: lookup, Answer: Answered(answered(t, lookup.VIN, with(with(wide, "ErrorCode", "0", "VIN", lookup.VIN), "ModelYear", "2003")), lookup), Budget: &gate.View{Knobs: gate.Knobs{MaxInFlight: 4, Burst: 10}}})
+	full := Render(Content{Lookup: lookup, Answer: Answered(answered(t, lookup.VIN, with(with(wide, "ErrorCode", "0", "VIN", lookup.VIN), "ModelYear", "2003")), lookup), Budget: &gate.View{Knobs: gate.Knobs{MaxInFlight: 4, RatePerSecond: 2, Burst: 10}}})
 	size := 0
 	for _, body := range [][]byte{full, core.Body, app.Body, icon.Body} {
 		var b bytes.Buffer

@@ -359,6 +359,12 @@ const trouble = {
     same(await p.text('#out .badge'), 'NHTSA is throttling', 'the badge');
     await until('the picture of the budget says it too', async () => p.page.locator('#budget [data-state="throttled"]').isVisible());
     await look(p, 'throttled', { image: 'nhtsa-is-throttling' });
+    // Between two looks at the budget its pause counts down by itself: here no look comes back any more.
+    await p.page.route('**/v1/capacity', () => {});
+    const left = async () => Number((await p.text('#budget [data-state="throttled"] [data-n="hold"]')).match(/^(\d+) s/)?.[1] ?? 0);
+    const first = await left();
+    await until('the pause in the picture counts down', async () => (await left()) <= first - 2);
+    await p.page.unroute('**/v1/capacity');
     await p.faults();
     await until('the countdown ends', async () => !(await p.page.getAttribute('#go', 'aria-disabled')));
     same(p.asked().length, asked, 'lookups without anybody');

@@ -59,8 +59,11 @@ function vinsOf(line) {
     const words = cell.split(/\s+/);
     const whole = words.some(complete);
     if (complete(cell)) rows.push({ vin: tidy(cell), year: year(behind) });
-    else if (words.length === 2 && complete(words[0]) && year(words[1])) rows.push({ vin: tidy(words[0]), year: year(words[1]) });
-    else if (whole) rows.push(...words.filter((w) => complete(w) || close(w)).map((w) => ({ vin: complete(w) ? tidy(w) : w, year: 0 })));
+    else if (whole) {
+      words.forEach((w, at) => {
+        if (complete(w) || close(w)) rows.push({ vin: complete(w) ? tidy(w) : w, year: year(words[at + 1] ?? behind) });
+      });
+    }
     else if (damaged(cell + ',' + behind)) rows.push({ vin: cell + ',' + cells[++i], year: 0 }); // the comma was a decimal one
     else if (words.length === 1 && close(cell)) rows.push({ vin: cell, year: year(behind) });
   }
@@ -89,7 +92,7 @@ export function sent(rows) {
 }
 
 // limits are refusals that end by waiting: they say nothing about the VIN, and are waited for as long as the server says.
-const limits = new Set(['RATE_LIMITED', 'BULKHEAD_TIMEOUT', 'DECODE_QUEUE_FULL', 'DECODE_WAIT_TIMEOUT',
+const limits = new Set(['RATE_LIMITED', 'BULKHEAD_TIMEOUT', 'DECODE_QUEUE_FULL', 'DECODE_WAIT_TIMEOUT', 'VIN_REPEATED',
   'UPSTREAM_THROTTLED', 'UPSTREAM_UNAVAILABLE', 'COORDINATION_UNAVAILABLE']);
 
 // settle takes the reply to a call that was sent for these rows. It is { results } of a 200, { problem } of a call that was

@@ -35,6 +35,8 @@ test('extract: the VINs of whatever was pasted, in order', async (t) => {
     'the columns of a spreadsheet': [`7\t${accord}\tred\t12000\n8\t${truck}\tblue\t9000`, [accord, truck]],
     'a year in the column behind': [`${accord}\t2003\n${truck}\t2021`, [`${accord}/2003`, `${truck}/2021`]],
     'a year behind a blank': [`${accord} 2003`, [`${accord}/2003`]],
+    'years behind blanks, several on a line': [`${accord} 2003 ${truck} 2021, ${accord} ${truck}\t2021`, [`${accord}/2003`, `${truck}/2021`, accord, `${truck}/2021`]],
+    'words behind the year': [`${accord} 2003 red`, [`${accord}/2003`]],
     'a number that is no model year behind': [`${accord},1979\n${truck},12000\n${accord},2103`, [accord, truck, accord]],
     'a year in front is not behind': [`2003,${accord},red`, [accord]],
     'CSV': [`"${accord}","2003","red, dark"\n"${truck}",,""`, [`${accord}/2003`, truck]],
