@@ -45,14 +45,6 @@ const yearCodes = "ABCDEFGHJKLMNPRSTVWXY123456789"
 
 const firstYear = 1980
 
-// ModelYearCode gives the code of a model year, 1980-2039.
-func ModelYearCode(year int) (byte, bool) {
-	if year < firstYear || year >= firstYear+2*len(yearCodes) {
-		return 0, false
-	}
-	return yearCodes[(year-firstYear)%len(yearCodes)], true
-}
-
 // ModelYearCandidates gives the two model years that position 10 can stand for,
 // the likelier first, or nil when position 10 is missing or no year code.
 //

