@@ -105,15 +105,21 @@ func (c TurnChange) holds(s State) bool {
 	return there && turn == c.Seen
 }
 
-func (c TurnChange) apply(s *State) {
-	turn := c.Next
+// next is the turn that it leaves.
+func (c TurnChange) next(s State) Turn {
 	switch c.How {
 	case Join:
-		turn = s.Flows[c.Flow]
+		turn := s.Flows[c.Flow]
 		turn.Count++
+		return turn
 	case Newcomer:
-		turn = Turn{Tag: s.VirtualTime + c.Next.Tag, Since: c.Next.Since, Count: 1}
+		return Turn{Tag: s.VirtualTime + c.Next.Tag, Since: c.Next.Since, Count: 1}
 	}
+	return c.Next
+}
+
+func (c TurnChange) apply(s *State) {
+	turn := c.next(*s)
 	if turn.Count == 0 {
 		delete(s.Flows, c.Flow)
 		return
@@ -154,6 +160,10 @@ func (d Drops) apply(s *State) {
 	}
 }
 
+func (d Drops) drop(id string) bool {
+	return slices.ContainsFunc(d.Tickets, func(t DeadTicket) bool { return t.ID == id })
+}
+
 // IDs of the dropped tickets that stand in a place.
 func (d Drops) at(p Place) []string {
 	var ids []string
@@ -181,6 +191,9 @@ const maxDrops = 24
 
 // drops collects expired tickets, but not the writer's own, and says how many of the writer's flow are among them.
 func (s State) drops(now Millis, own string) (d Drops, ofOwnFlow int) {
+	if s.settled(now) {
+		return d, 0
+	}
 	var ids []string
 	for id, t := range s.Tickets {
 		if id != own && s.expired(t, now) {
@@ -245,118 +258,6 @@ func (s *State) disown(id string) {
 	}
 }
 
-// line is the order in which the waiting tickets would be granted if nobody came or went: smallest tag first, equal tags by
-// when they were set, within a flow by arrival. A ticket whose key or route is at its share of the slots is passed over, its turn
-// keeps: it is not in the line. So are those in passed, whose owners were seen to leave a free slot unclaimed.
-func (s State) line(now Millis, passed map[string]bool) []string {
-	if len(s.Tickets) == 0 {
-		return nil
-	}
-	type place struct {
-		batch bool
-		taken int // live slots
-	}
-	type flow struct {
-		name     Flow
-		turn     Turn
-		from, to int // its waiters
-	}
-	type waiter struct {
-		id          string
-		ticket      Ticket
-		flow, place int
-		inLine      bool
-	}
-	const few = 16 // stand on the stack
-	places, waiters, flows := make([]place, 0, few), make([]waiter, 0, few), make([]flow, 0, few)
-	interactive := 0
-	for p, ids := range s.Places {
-		at := place{batch: p.batch()}
-		for _, id := range ids {
-			if end, leased := s.Leases[id]; leased && !s.dead(end, now) {
-				at.taken++
-			}
-			t, queued := s.Tickets[id]
-			if !queued || passed[id] || s.expired(t, now) {
-				continue
-			}
-			name := flowOf(id)
-			f := 0
-			for f < len(flows) && flows[f].name != name {
-				f++
-			}
-			if f == len(flows) {
-				flows = append(flows, flow{name: name, turn: s.Flows[name]})
-			}
-			waiters = append(waiters, waiter{id: id, ticket: t, flow: f, place: len(places)})
-			if !at.batch {
-				interactive++
-			}
-		}
-		places = append(places, at)
-	}
-	slices.SortFunc(waiters, func(a, b waiter) int {
-		switch {
-		case a.flow != b.flow:
-			return a.flow - b.flow
-		case a.ticket.Arrival != b.ticket.Arrival:
-			return cmp.Compare(a.ticket.Arrival, b.ticket.Arrival)
-		}
-		return cmp.Compare(a.id, b.id)
-	})
-	for i, w := range waiters {
-		if i == 0 || waiters[i-1].flow != w.flow {
-			flows[w.flow].from = i
-		}
-		flows[w.flow].to = i + 1
-	}
-	batch, vt := s.live(s.Batch, now), s.VirtualTime
-	keySlots, batchSlots := s.Knobs.keySlots(s.Limit), s.Knobs.batchSlots(s.Limit)
-	next := func(f flow) int { // its first waiter who may have a slot, -1: none
-		for i := f.from; i < f.to; i++ {
-			if p := places[waiters[i].place]; !waiters[i].inLine && p.taken < keySlots &&
-				(!p.batch || batch < batchSlots && (s.Limit > 1 || interactive == 0)) {
-				return i
-			}
-		}
-		return -1
-	}
-	line := make([]string, 0, len(waiters))
-	for {
-		var first *flow
-		at := -1
-		for i := range flows {
-			f := &flows[i]
-			if first != nil && !f.turn.before(first.turn, f.name < first.name) {
-				continue
-			}
-			if n := next(*f); n >= 0 {
-				first, at = f, n
-			}
-		}
-		if first == nil {
-			return line
-		}
-		w := &waiters[at]
-		w.inLine = true
-		line = append(line, w.id)
-		places[w.place].taken++
-		if places[w.place].batch {
-			batch++
-		} else {
-			interactive--
-		}
-		for first.from < first.to && waiters[first.from].inLine {
-			first.from++
-		}
-		vt = max(vt, first.turn.Tag)
-		if first.from < first.to {
-			// A tag set now is younger than all that were set before, and each than the one before it.
-			first.turn = Turn{Tag: vt + waiters[first.from].ticket.advance(), Since: now + Millis(len(line))}
-		}
-	}
-}
-
 // stand is where a ticket stands.
 type stand struct {
 	rank, ahead int  // tickets ahead, and the tokens they take
@@ -378,7 +279,7 @@ func (s State) standing(id string, line []string) stand {
 
 // expect is how long a caller of that standing has to wait for its token and for its slot, if everybody ahead takes theirs.
 func (s State) expect(now Micros, st stand, cost int) (token, slot time.Duration) {
-	bucket := s.Knobs.Bucket()
+	bucket := s.bucket()
 	tat := max(int64(s.TAT), int64(now)) // what an idle bucket holds beyond is forfeited by the first
 	token = time.Duration(bucket.Wait(tat, int64(now), st.ahead+cost)) * time.Microsecond
 	if free := s.Limit - (len(s.Leases) - len(s.deadLeases(now.Millis(), ""))); st.rank >= free {
@@ -425,7 +326,7 @@ func (w Enqueue) Holds(s State) bool { return all(w.Checks(s)) }
 
 // Apply is the update.
 func (w Enqueue) Apply(s State) State {
-	s = s.Clone()
+	s = s.with(inPlaces | inOwned | inLine)
 	w.Drops.apply(&s)
 	w.Turn.apply(&s)
 	s.Tickets[w.ID] = w.Ticket
@@ -492,7 +393,11 @@ func (w Claim) Holds(s State) bool { return all(w.Checks(s)) }
 
 // Apply is the update.
 func (w Claim) Apply(s State) State {
-	s = s.Clone()
+	change := inLeases | inLine
+	if w.SeenPlace != nil || len(w.Dead)+len(w.Drops.Tickets) > 0 {
+		change |= inPlaces | inOwned
+	}
+	s = s.with(change)
 	w.Drops.apply(&s)
 	var dead []string
 	for _, d := range w.Dead {
@@ -537,7 +442,7 @@ func (w Cancel) Holds(s State) bool { return all(w.Checks(s)) }
 
 // Apply is the update.
 func (w Cancel) Apply(s State) State {
-	s = s.Clone()
+	s = s.with(inPlaces | inOwned | inLine)
 	delete(s.Tickets, w.ID)
 	s.leave(w.ID, w.Place)
 	s.disown(w.ID)
@@ -565,26 +470,25 @@ func (s State) fewer(f Flow, n int) TurnChange {
 func (k Knobs) share() int { return max(8, k.MaxQueued/4) }
 
 // planEnqueue decides whether a caller may wait. It is told at once when it cannot be served within its patience.
-func (s State) planEnqueue(now Micros, r Request, ceiling int, instead Refusal) (Enqueue, *Refusal) {
+func (s State) planEnqueue(now Micros, r Request, place Place, ceiling int, instead Refusal) (Enqueue, *Refusal) {
 	ms, cost := now.Millis(), max(1, r.Cost)
 	patience := Millis(r.Patience.Milliseconds()+99) / 100 * 100 // the item keeps tenths of a second
-	w := Enqueue{ID: r.ID, Place: r.Key.Place(), Version: s.Version, Now: now, PlaceCap: ceiling, OwnCap: r.Own, QueueCap: s.Knobs.MaxQueued,
+	w := Enqueue{ID: r.ID, Place: place, Version: s.Version, Now: now, PlaceCap: ceiling, OwnCap: r.Own, QueueCap: s.Knobs.MaxQueued,
 		Ticket: Ticket{Arrival: ms, Deadline: ms + patience, Cost: cost, Weight: max(1, r.Weight)}}
 	if patience <= 0 || s.Knobs.MaxQueued == 0 {
-		return w, &instead
+		refusal := instead
+		return w, &refusal
 	}
 	var gone int
 	w.Drops, gone = s.drops(ms, r.ID)
 	f := flowOf(r.ID)
 	turn, waits := s.Flows[f]
-	full := Refusal{Cause: QueueFull, RetryAfter: RetryAfter(s.slotTime(s.Limit))}
 	switch {
 	case turn.Count-gone >= s.Knobs.share():
 		return w, &Refusal{Cause: FlowFull, RetryAfter: RetryAfter(time.Duration(turn.Count-gone-s.Knobs.share()+1) * s.grantTime())}
 	case len(s.Tickets)-len(w.Drops.Tickets) >= s.Knobs.MaxQueued-spare(r.Shy, s.Knobs.MaxQueued/4):
 		token, slot := s.expect(now, stand{rank: len(s.Tickets), ahead: len(s.Tickets)}, cost)
-		full.RetryAfter = RetryAfter(max(token, slot))
-		return w, &full
+		return w, &Refusal{Cause: QueueFull, RetryAfter: RetryAfter(max(token, slot))}
 	case !waits:
 		w.Turn = TurnChange{Flow: f, How: Newcomer, Next: Turn{Tag: w.Ticket.advance(), Since: ms}}
 	case gone > 0:
@@ -601,18 +505,17 @@ func (s State) planEnqueue(now Micros, r Request, ceiling int, instead Refusal) 
 	if w.OwnCap > 0 && w.Drops.of(f) != nil {
 		w.SeenOwn = s.Owned[f]
 	}
-	after := w.Apply(s)
-	line := after.line(ms, nil)
-	st := after.standing(r.ID, line)
+	line := s.lineWith(&w, ms, nil, make([]string, 0, fewInLine))
+	st := s.standing(r.ID, line)
 	if !st.runs { // nor do others of its key, who came before it
-		for _, id := range after.Places[w.Place] {
-			if t, queued := after.Tickets[id]; queued && id != r.ID && !slices.Contains(line, id) {
+		for _, id := range s.Places[w.Place] {
+			if t, queued := s.Tickets[id]; queued && id != r.ID && !w.Drops.drop(id) && !slices.Contains(line, id) {
 				st.rank++
 				st.ahead += t.Cost
 			}
 		}
 	}
-	token, slot := after.expect(now, st, cost)
+	token, slot := s.expect(now, st, cost)
 	if token > r.Patience {
 		return w, &Refusal{Cause: NoToken, RetryAfter: RetryAfter(token), Token: token}
 	}
@@ -638,8 +541,8 @@ func (s State) planClaim(now Micros, r Request, line []string) (w Claim, sleep t
 		return w, 0, &Refusal{Cause: NoSlot, RetryAfter: RetryAfter(s.slotTime(s.Limit))}
 	}
 	st := s.standing(r.ID, line)
-	bucket, cost := k.Bucket(), ticket.Cost
-	w = Claim{ID: r.ID, Place: r.Key.Place(), Batch: r.Key.Route == Batch, Version: s.Version, Limit: s.Limit, Now: now,
+	bucket, cost := s.bucket(), ticket.Cost
+	w = Claim{ID: r.ID, Batch: r.Key.Route == Batch, Version: s.Version, Limit: s.Limit, Now: now,
 		End: millisUp(now + Micros(k.LeaseTTL.Microseconds())), Ticket: ticket, Slots: s.Limit - st.rank,
 		Step: Micros(int64(cost) * bucket.T), BatchCap: k.batchSlots(s.Limit), Dead: s.deadLeases(ms, r.ID)}
 	w.Band = bucket.Choose(int64(s.TAT), int64(now), st.ahead+cost)
@@ -654,6 +557,7 @@ func (s State) planClaim(now Micros, r Request, line []string) (w Claim, sleep t
 		return w, pause(max(token, slot), s.grantTime()), nil
 	}
 
+	w.Place = r.Key.Place()
 	lo, hi := bucket.BusyRange(int64(now), st.ahead+cost)
 	w.Lo, w.Hi = Micros(lo), Micros(hi)
 	if w.Band == gcra.Reset {

@@ -40,11 +40,12 @@ type Place string
 // Place is where the ids of this key are kept.
 func (k Key) Place() Place {
 	sum := sha256.Sum256([]byte(k.Tenant))
-	letter := "i"
+	name := [9]byte{'i'}
 	if k.Route == Batch {
-		letter = "b"
+		name[0] = 'b'
 	}
-	return Place(letter + base64.RawURLEncoding.EncodeToString(sum[:6]))
+	base64.RawURLEncoding.Encode(name[1:], sum[:6])
+	return Place(name[:])
 }
 
 func (p Place) batch() bool { return p != "" && p[0] == 'b' }
@@ -78,19 +79,40 @@ type State struct {
 	Tickets     map[string]Ticket // who waits: newcomers do not pass them
 	Flows       map[Flow]Turn     // where each flow with tickets stands; no others are remembered
 	VirtualTime int64             // tag of the last grant
+
+	known *known // see Lasting; nil: nothing is
 }
 
 // Clone is a copy whose maps are its own. The sets of ids are shared: they are replaced, never changed.
-func (s State) Clone() State {
-	s.Leases = maps.Clone(s.Leases)
-	s.Places = maps.Clone(s.Places)
-	owned := make(map[Flow][]string, len(s.Owned))
-	for f, ids := range s.Owned {
-		owned[f] = slices.Clone(ids)
+func (s State) Clone() State { return s.with(inLeases | inPlaces | inOwned | inLine) }
+
+// parts of a state that a write changes.
+type parts byte
+
+const (
+	inLeases parts = 1 << iota
+	inPlaces
+	inOwned
+	inLine // tickets and flows
+)
+
+// with is a copy that has these parts to itself, and shares the others.
+func (s State) with(own parts) State {
+	if own&inLeases != 0 {
+		s.Leases = maps.Clone(s.Leases)
 	}
-	s.Owned = owned
-	s.Tickets = maps.Clone(s.Tickets)
-	s.Flows = maps.Clone(s.Flows)
+	if own&inPlaces != 0 {
+		s.Places = maps.Clone(s.Places)
+	}
+	if own&inOwned != 0 {
+		if s.Owned = maps.Clone(s.Owned); s.Owned == nil {
+			s.Owned = map[Flow][]string{}
+		}
+	}
+	if own&inLine != 0 {
+		s.Tickets, s.Flows = maps.Clone(s.Tickets), maps.Clone(s.Flows)
+	}
+	s.known = nil
 	return s
 }
 
@@ -128,6 +150,9 @@ func (s State) dead(end, now Millis) bool {
 
 // live counts the ids that hold their place: those whose lease is not dead and whose ticket is not expired.
 func (s State) live(ids []string, now Millis) int {
+	if s.settled(now) {
+		return len(ids)
+	}
 	n := 0
 	for _, id := range ids {
 		end, leased := s.Leases[id]

@@ -108,7 +108,11 @@ func (w Admit) Holds(s State) bool { return all(w.Checks(s)) }
 
 // Apply is the update.
 func (w Admit) Apply(s State) State {
-	s = s.Clone()
+	change := inLeases | inPlaces | inOwned
+	if len(w.Drops.Tickets)+len(w.Drops.Turns) > 0 {
+		change |= inLine
+	}
+	s = s.with(change)
 	w.Drops.apply(&s)
 	dead, deadOwn := w.Drops.at(w.Place), w.Drops.of(flowOf(w.ID))
 	for _, d := range w.Dead {
@@ -199,7 +203,7 @@ func (w Free) Holds(s State) bool { return all(w.Checks(s)) }
 
 // Apply is the update.
 func (w Free) Apply(s State) State {
-	s = s.Clone()
+	s = s.with(inLeases | inPlaces | inOwned)
 	s.drop(w.ID, w.Place, w.Batch, true)
 	if w.Latency > 0 {
 		s.Latency = w.Latency
@@ -252,7 +256,7 @@ func (s State) Plan(now Micros, r Request) (*Admit, *Enqueue, *Refusal) {
 		return nil, nil, &Refusal{Cause: BulkheadFull, RetryAfter: RetryAfter(s.slotTime(k.keySlots(s.Limit)))}
 	}
 	enqueue := func(instead Refusal) (*Admit, *Enqueue, *Refusal) {
-		w, refusal := s.planEnqueue(now, r, ceiling, instead)
+		w, refusal := s.planEnqueue(now, r, place, ceiling, instead)
 		if refusal != nil {
 			return nil, nil, refusal
 		}
@@ -266,7 +270,7 @@ func (s State) Plan(now Micros, r Request) (*Admit, *Enqueue, *Refusal) {
 	if len(drops.Tickets) < len(s.Tickets) {
 		return enqueue(Refusal{Cause: QueueFull, RetryAfter: RetryAfter(s.slotTime(s.Limit) * time.Duration(len(s.Tickets)))})
 	}
-	bucket := k.Bucket()
+	bucket := s.bucket()
 	w := Admit{
 		ID: r.ID, Place: place, Batch: r.Key.Route == Batch,
 		Version: s.Version, Limit: s.Limit, Now: now,
@@ -324,7 +328,7 @@ func (s State) Certain(now Micros, r Request) *Refusal {
 	if refusal := s.held(now); refusal != nil {
 		return refusal
 	}
-	wait := time.Duration(s.Knobs.Bucket().Wait(int64(s.TAT), int64(now), max(1, r.Cost))) * time.Microsecond
+	wait := time.Duration(s.bucket().Wait(int64(s.TAT), int64(now), max(1, r.Cost))) * time.Microsecond
 	if wait > r.Patience {
 		return &Refusal{Cause: NoToken, RetryAfter: RetryAfter(wait), Token: wait}
 	}
@@ -337,6 +341,9 @@ func spare(shy float64, most int) int { return min(most, int(shy*float64(most+1)
 // deadLeases lists every lease that may be given away, in a fixed order. Not the caller's own: a write that names its id
 // twice is invalid, and does not hold anyway.
 func (s State) deadLeases(now Millis, own string) []DeadLease {
+	if s.settled(now) {
+		return nil
+	}
 	var dead []DeadLease
 	for id, end := range s.Leases {
 		if id == own || !s.dead(end, now) {

@@ -180,7 +180,7 @@ func (s *sim) finish(r *request) {
 	if r.outcome.refusal() && int(r.try) < src.Tries && s.now < s.end {
 		back := r.retry + 20*time.Millisecond + s.upTo(80*time.Millisecond)
 		n := *r
-		*r = request{index: n.index, source: n.source, tenant: n.tenant, vin: n.vin, size: n.size, try: n.try + 1, followers: n.followers[:0]}
+		*r = request{brief: brief{index: n.index, source: n.source, tenant: n.tenant, vin: n.vin, size: n.size, try: n.try + 1, followers: n.followers[:0]}}
 		s.plan(s.now+micros(back), returns, r.index)
 		return
 	}

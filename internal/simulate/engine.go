@@ -153,6 +153,12 @@ type flight struct {
 
 // request is one request under way.
 type request struct {
+	brief
+	dealings
+}
+
+// brief is what every request has.
+type brief struct {
 	index  int32
 	source int32
 	tenant int32
@@ -165,41 +171,16 @@ type request struct {
 	asked  gate.Micros // the gate
 	joined gate.Micros // the line
 
-	gr               gate.Request
 	view             *version
 	exact            bool
 	consistent, sure bool
 	reads            byte // 1: of the gate, 2: of the promise, is under way
 	server           gate.Micros
-	number           int // of its request to the table
-	shy              float64
-	fresh            bool
-	wrote            bool
-	writes           int
-
-	admit    *gate.Admit
-	enqueue  *gate.Enqueue
-	claim    gate.Claim
-	cancel   gate.Cancel
-	free     gate.Free
-	attempts int
-	resume   step    // when its turn comes
-	bill     float64 // write units on gate and promise
-	broken   bool    // the table was throttled
-	ok       bool
-	met      *version
-	watch    gate.Watch
-
-	lease   *gate.Lease
-	result  gate.Outcome
-	charged gate.Micros
-
-	refusal gate.Refusal
-	sent    gate.Sent
-	place   gate.Micros
-	reserve *gate.Reserve
-	promise gate.Promise
-	ID      string // of a block
+	number           int     // of its request to the table
+	bill             float64 // write units on gate and promise
+	broken           bool    // the table was throttled
+	ok               bool
+	resume           step // when its turn comes
 
 	flight    *flight
 	leads     bool
@@ -207,6 +188,35 @@ type request struct {
 	followers []int32 // of its own instance
 	outcome   Outcome
 	retry     time.Duration
+	charged   gate.Micros
+}
+
+// dealings are those with the gate, of the few that have any: most requests find a stored answer.
+type dealings struct {
+	gr     gate.Request
+	shy    float64
+	fresh  bool
+	wrote  bool
+	writes int
+
+	admit    *gate.Admit
+	enqueue  *gate.Enqueue
+	claim    gate.Claim
+	cancel   gate.Cancel
+	free     gate.Free
+	attempts int
+	met      *version
+	watch    gate.Watch
+
+	lease  *gate.Lease
+	result gate.Outcome
+
+	refusal gate.Refusal
+	sent    gate.Sent
+	place   gate.Micros
+	reserve *gate.Reserve
+	promise gate.Promise
+	ID      string // of a block
 }
 
 const chunk = 1024
@@ -248,6 +258,12 @@ func Run(m Setup) (*Report, error) {
 		return nil, err
 	}
 	s := newSim(m)
+	s.run()
+	return s.book.report(s), nil
+}
+
+// run lets happen what happens until nothing is left.
+func (s *sim) run() {
 	for len(s.events) > 0 {
 		e := s.events.pop()
 		s.now = e.at
@@ -257,7 +273,6 @@ func Run(m Setup) (*Report, error) {
 		}
 		s.do(e.do, s.request(e.who))
 	}
-	return s.book.report(s), nil
 }
 
 func newSim(m Setup) *sim {
@@ -374,8 +389,10 @@ func (s *sim) take() *request {
 }
 
 func (s *sim) give(r *request) {
-	*r = request{followers: r.followers[:0]}
-	// the index is set again by take
+	r.brief = brief{followers: r.followers[:0]} // the index is set again by take
+	if r.gr.ID != "" {
+		r.dealings = dealings{}
+	}
 }
 
 func (r *request) route() gate.Route {

@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -118,14 +119,7 @@ func TestAtTheEndNothingIsHeld(t *testing.T) {
 			continue // a release that is throttled for a second leaves its lease
 		}
 		s := newSim(m)
-		for len(s.events) > 0 {
-			e := s.events.pop()
-			if s.now = e.at; e.do == arrives {
-				s.arrive(&s.sources[e.who], e.who)
-			} else {
-				s.do(e.do, s.request(e.who))
-			}
-		}
+		s.run()
 		for _, g := range s.items {
 			if st := g.cur.s; len(st.Leases)+len(st.Tickets)+len(st.Places)+len(st.Flows)+len(st.Batch) > 0 {
 				t.Errorf("%s: left: %+v", name, st)
@@ -417,11 +411,35 @@ func TestTheReportIsJSON(t *testing.T) {
 	}
 }
 
-// The whole of a day at 100 requests a second is simulated while one waits. make simulate-day says how long it takes; here it is an hour.
+// A day at 100 requests a second is simulated while one waits: docs/scaling.md has how long it takes. This is a part of it.
 func BenchmarkAnHourAtAHundredASecond(b *testing.B) {
+	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := Run(aModel(people(100))); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// What makes it quick is counted: events and questions to the core, and what is allocated, for each request.
+func TestARequestTakesFewStepsAndLittleMemory(t *testing.T) {
+	m := aModel(people(100))
+	m.For = 20 * time.Minute
+	s := newSim(m)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	s.run()
+	runtime.ReadMemStats(&after)
+	requests := float64(s.book.requests)
+	for what, c := range map[string]struct{ n, most float64 }{
+		"events":                {float64(s.seq), 3.9},
+		"questions to the core": {float64(s.book.asked), 0.12},
+		"allocations":           {float64(after.Mallocs - before.Mallocs), 2.8},
+		"bytes":                 {float64(after.TotalAlloc - before.TotalAlloc), 450},
+	} {
+		t.Logf("%.3f %s for each of %.0f requests", c.n/requests, what, requests)
+		if c.n/requests > c.most {
+			t.Errorf("%.3f %s for each request, %v are allowed", c.n/requests, what, c.most)
 		}
 	}
 }

@@ -80,7 +80,7 @@ func (g *item) asOf(t gate.Micros) *version {
 }
 
 func (g *item) put(now gate.Micros, s gate.State) {
-	v := &version{at: now, s: s, units: 1, expiry: unknown}
+	v := &version{at: now, s: s.Lasting(), units: 1, expiry: unknown}
 	if len(s.Leases)+len(s.Tickets) > fewIDs {
 		v.units = units(size(&s, g.knobs))
 	}
