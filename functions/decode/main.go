@@ -79,7 +79,8 @@ func main() {
 	steps.Done("store")
 	started.Properties = append(started.Properties, steps.Log())
 	metrics.Write(ctx, started)
-	lambda.Start(edge.New(edge.Config{Decoder: service, Gate: budget, Callers: callers, Rates: accounts, Origins: cfg.CORSOrigins, Version: version, Log: log, Metrics: metrics, Now: now}))
+	lambda.Start(edge.New(edge.Config{Decoder: service, Gate: budget, Callers: callers, Rates: accounts, Origins: cfg.CORSOrigins, Version: version, Memory: cfg.CacheMemory,
+		Log: log, Metrics: metrics, Now: now}))
 }
 
 // exitOn ends the initialisation with everything that is wrong.

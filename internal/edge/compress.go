@@ -20,19 +20,36 @@ func (h *Handler) compressed(r *request, res *response) *response {
 	if !takesGzip(r.header("Accept-Encoding")) {
 		return res
 	}
+	var zipped []byte
+	ok := false
+	if res.parts != nil {
+		zipped, ok = res.parts.gzipped(res.body)
+	}
+	if !ok {
+		zipped = h.gzipped(res.body, (*gzip.Writer).Close)
+	}
+	res.body, res.binary = zipped, true
+	res.header["Content-Encoding"] = "gzip"
+	return res
+}
+
+// gzipped is text in gzip, up to and with what end writes. Writes to memory do not fail.
+func (h *Handler) gzipped(text []byte, end func(*gzip.Writer) error) []byte {
 	var b bytes.Buffer
 	w, ok := h.zippers.Get().(*gzip.Writer)
 	if !ok {
 		w = gzip.NewWriter(nil)
 	}
 	w.Reset(&b)
-	// Writes to memory do not fail.
-	_, _ = w.Write(res.body)
-	_ = w.Close()
+	_, _ = w.Write(text)
+	_ = end(w)
 	h.zippers.Put(w)
-	res.body, res.binary = b.Bytes(), true
-	res.header["Content-Encoding"] = "gzip"
-	return res
+	return b.Bytes()
+}
+
+// deflated is text deflated, not as the last of its stream, to a whole byte.
+func (h *Handler) deflated(text []byte) []byte {
+	return bytes.Clone(h.gzipped(text, (*gzip.Writer).Flush)[len(gzipHeader):])
 }
 
 func mayCompress(res *response) bool {

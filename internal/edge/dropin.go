@@ -65,15 +65,19 @@ func (h *Handler) dropIn(vin string, extended bool) func(context.Context, *reque
 		}
 		res := h.respond(r, 200, nil)
 		res.header["Content-Type"] = nhtsaJSON
-		res.body = result.BodyFor(spelled)
-		h.decodedHeaders(res, result)
-		h.ratesOf(r, res, result)
-		res.counts.answered(result)
-		res.log = decodeLog(result)
 		v := variantNHTSA
 		if extended {
 			v = variantExtended
 		}
+		if body := func() []byte { return result.BodyFor(spelled) }; spelled == result.Query().VIN {
+			h.show(res, result, v, nil, body, nil)
+		} else {
+			res.body = body()
+		}
+		h.decodedHeaders(res, result)
+		h.ratesOf(r, res, result)
+		res.counts.answered(result)
+		res.log = decodeLog(result)
 		return h.unlessKnown(r, res, entityTag(result, v))
 	}
 }

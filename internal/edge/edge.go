@@ -18,11 +18,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambdacontext"
 
 	"vingate/internal/decode"
 	"vingate/internal/gate"
+	"vingate/internal/lru"
 	"vingate/internal/observe"
 	"vingate/internal/tenant"
 )
@@ -56,6 +56,7 @@ type Config struct {
 	Rates   Rates
 	Origins []string // whose scripts may read responses: origins in lower case, or "*"; none when empty
 	Version string
+	Memory  int64 // of the answers' memory, see results.Config: a part of it beside it keeps their bodies ready to send
 	Log     *slog.Logger
 	Metrics *observe.Metrics
 	Now     func() time.Time
@@ -67,6 +68,7 @@ type Handler struct {
 	warm atomic.Bool
 
 	zippers sync.Pool // of *gzip.Writer
+	ready   *lru.Cache[readyKey, ready]
 }
 
 // New makes a handler.
@@ -77,7 +79,7 @@ func New(cfg Config) *Handler {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Handler{Config: cfg}
+	return &Handler{Config: cfg, ready: newReady(cfg.Memory)}
 }
 
 // WarmupSource marks the scheduled event that keeps an instance and its connections warm.
@@ -86,10 +88,25 @@ const WarmupSource = "vingate.warmup"
 // lastWords is kept of the invocation's time for encoding and sending the response.
 const lastWords = time.Second
 
-// event is everything this function can be invoked with.
+// event is what is read of everything this function can be invoked with: an event of an API Gateway HTTP API in payload format 2.0, and what tells
+// the others apart. What is not named here costs next to nothing, unlike with package events' own type, which reads all there is.
 type event struct {
-	events.APIGatewayV2HTTPRequest
-	Source     string `json:"source"`
+	Version         string            `json:"version"`
+	RawPath         string            `json:"rawPath"`
+	RawQueryString  string            `json:"rawQueryString"`
+	Headers         map[string]string `json:"headers"`
+	Body            string            `json:"body"`
+	IsBase64Encoded bool              `json:"isBase64Encoded"`
+	RequestContext  struct {
+		RequestID string `json:"requestId"`
+		Stage     string `json:"stage"`
+		HTTP      struct {
+			Method   string `json:"method"`
+			SourceIP string `json:"sourceIp"`
+		} `json:"http"`
+	} `json:"requestContext"`
+
+	Source     string `json:"source"`     // of a scheduled event
 	HTTPMethod string `json:"httpMethod"` // of payload format 1.0
 }
 

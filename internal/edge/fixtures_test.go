@@ -132,7 +132,7 @@ func play(t *testing.T, nhtsa decode.Upstream) *edgeOf {
 		Results:      results.New(results.Config{Client: (*playedTable)(e), Table: "results", Lives: results.Lives{Hard: 720 * time.Hour, Soft: 168 * time.Hour, Negative: 24 * time.Hour}}),
 		MaxWaitBatch: 15 * time.Second, UpstreamTimeout: 10 * time.Second, RequestDeadline: 27 * time.Second, AfterCall: config.AfterCall, Log: log,
 	})
-	e.Handler = New(Config{Decoder: service, Gate: (*playedGate)(e), Callers: callers, Rates: (*playedTenants)(e), Version: "1.2.3", Log: log})
+	e.Handler = New(Config{Decoder: service, Gate: (*playedGate)(e), Callers: callers, Rates: (*playedTenants)(e), Version: "1.2.3", Memory: 1 << 20, Log: log})
 	return e
 }
 

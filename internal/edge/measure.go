@@ -2,6 +2,7 @@ package edge
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"vingate/internal/decode"
@@ -62,12 +63,7 @@ func (h *Handler) measure(ctx context.Context, line observe.Line, r *request, re
 		add(observe.Followers, res.counts.shared)
 	}
 	line.Measured = append(line.Measured, record.Measured()...)
-	var codes []decode.Code
-	for _, code := range decode.Codes() {
-		if res.counts.codes[code] > 0 {
-			codes = append(codes, code)
-		}
-	}
+	codes := slices.DeleteFunc(slices.Sorted(maps.Keys(res.counts.codes)), func(code decode.Code) bool { return res.counts.codes[code] <= 0 })
 	if len(codes) > 0 {
 		line.Dimensions[observe.Code] = string(codes[0])
 		add(observe.Refusals, res.counts.codes[codes[0]])

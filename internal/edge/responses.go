@@ -24,7 +24,8 @@ type response struct {
 	status int
 	header map[string]string
 	body   []byte
-	binary bool // the body is no text
+	binary bool   // the body is no text
+	parts  *parts // of the body, where one of them was ready
 	log    []slog.Attr
 	counts counts
 }
@@ -63,20 +64,36 @@ func encodeJSON(v any) []byte {
 
 // encode makes the response of payload format 2.0. API Gateway answers a HEAD request without a body.
 func (r *response) encode(head bool) []byte {
-	out := struct {
-		StatusCode int               `json:"statusCode"`
-		Headers    map[string]string `json:"headers"`
-		Body       string            `json:"body"`
-		Binary     bool              `json:"isBase64Encoded,omitempty"`
-	}{StatusCode: r.status, Headers: r.header}
-	switch {
-	case head:
-	case r.binary:
-		out.Body, out.Binary = base64.StdEncoding.EncodeToString(r.body), true
-	default:
-		out.Body = string(r.body)
+	body, binary := r.body, r.binary && !head
+	if head {
+		body = nil
 	}
-	return bytes.TrimSuffix(encodeJSON(out), []byte("\n"))
+	b := make([]byte, 0, 1024+base64.StdEncoding.EncodedLen(len(body)))
+	b = strconv.AppendInt(append(b, `{"statusCode":`...), int64(r.status), 10)
+	b = append(b, `,"headers":{`...)
+	for i, name := range slices.Sorted(maps.Keys(r.header)) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendText(b, name)
+		b = appendText(append(b, ':'), r.header[name])
+	}
+	b = append(b, `},"body":`...)
+	if !binary {
+		return append(appendText(b, string(body)), '}')
+	}
+	b = base64.StdEncoding.AppendEncode(append(b, '"'), body)
+	return append(b, `","isBase64Encoded":true}`...)
+}
+
+// appendText adds a text of JSON. Most are plain, and need no encoder.
+func appendText(b []byte, s string) []byte {
+	for _, c := range []byte(s) {
+		if c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return append(b, bytes.TrimSuffix(encodeJSON(s), []byte("\n"))...)
+		}
+	}
+	return append(append(append(b, '"'), s...), '"')
 }
 
 // problem is RFC 9457's object and our members. Nothing about a vehicle is among them.
@@ -142,25 +159,37 @@ type answer struct {
 
 // MarshalJSON writes one flat object. The part about the vehicle is package vpic's.
 func (a answer) MarshalJSON() ([]byte, error) {
-	before := encodeJSON(struct {
+	return slices.Concat(a.before(), a.vehicle(), a.after()), nil
+}
+
+// before is what stands in front of the part about the vehicle.
+func (a answer) before() []byte {
+	b := members(struct {
 		VIN       string `json:"vin"`
 		Submitted string `json:"submitted"`
 	}{a.VIN, a.Submitted})
-	after := encodeJSON(struct {
+	return slices.Concat([]byte("{"), b, []byte(","))
+}
+
+// vehicle is the part about the vehicle, without braces.
+func (a answer) vehicle() []byte {
+	b := a.Decoding.JSON()
+	return b[1 : len(b)-1]
+}
+
+// after is what stands behind it.
+func (a answer) after() []byte {
+	b := members(struct {
 		Provenance provenance `json:"provenance"`
 		Advice     []advice   `json:"advice,omitempty"`
 	}{a.Provenance, a.Advice})
-	var b bytes.Buffer
-	b.WriteByte('{')
-	for i, part := range [][]byte{before, a.Decoding.JSON(), after} {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		part = bytes.TrimSpace(part)
-		b.Write(part[1 : len(part)-1])
-	}
-	b.WriteByte('}')
-	return b.Bytes(), nil
+	return slices.Concat([]byte(","), b, []byte("}"))
+}
+
+// members are those of an object as they stand between its braces.
+func members(v any) []byte {
+	b := bytes.TrimSpace(encodeJSON(v))
+	return b[1 : len(b)-1]
 }
 
 type provenance struct {
@@ -193,7 +222,9 @@ func answerOf(d decode.Result) answer {
 }
 
 func (h *Handler) decoded(r *request, d decode.Result) *response {
-	res := h.respond(r, 200, answerOf(d))
+	res, a := h.respond(r, 200, nil), answerOf(d)
+	res.header["Content-Type"] = "application/json"
+	h.show(res, d, variantAnswer, a.before(), a.vehicle, append(a.after(), '\n'))
 	h.decodedHeaders(res, d)
 	h.ratesOf(r, res, d)
 	res.counts.answered(d)

@@ -60,27 +60,27 @@ type Metric struct {
 }
 
 // Catalogue lists every metric there is. Documents, alarms and the dashboard are held against it.
-func Catalogue() []Metric {
-	return []Metric{
-		{Requests, Count, [][]string{{Route}, {Route, Class}}, "decode", "HTTP requests answered by the function"},
-		{Refusals, Count, [][]string{{Code}, {Route, Code}}, "decode", "requests, or single VINs of a batch, that were refused, by the code the caller was told"},
-		{Decodes, Count, [][]string{{Route}, {Route, Class}}, "decode", "VINs answered with NHTSA's data, live or stored"},
-		{CacheHits, Count, [][]string{{Route}}, "decode", "of these, from a stored answer; divided by `Decodes` it is the hit ratio"},
-		{Followers, Count, [][]string{{Route}}, "decode", "of these, live answers shared from a call that another request began"},
-		{Admissions, Count, [][]string{{Route}}, "decode", "calls to NHTSA that the shared budget granted"},
-		{QueueWait, Milliseconds, [][]string{{Route}}, "decode", "time from asking the shared budget to its grant or refusal, the line included and NHTSA's own time not"},
-		{UpstreamTime, Milliseconds, [][]string{{Route}}, "decode", "time NHTSA took to answer, or to fail, once called"},
-		{WriteUnits, Count, [][]string{{Route}}, "decode", "DynamoDB write units used by the request, both tables"},
-		{ReadUnits, Count, [][]string{{Route}}, "decode", "DynamoDB read units used by the request, both tables"},
-		{Uncached, Count, [][]string{{Route}}, "decode", "reads and writes of the results table that failed: the decodes went on without it"},
-		{LeakedLeases, Count, nil, "decode, keeper", "leases that ended without a release: their instance was killed, frozen past the end, or could not reach the table"},
-		{KnobsDiffer, Count, nil, "decode, keeper", "numbers of the environment that are not those in force in the gate, which is what counts"},
-		{Limit, Count, nil, "keeper", "slots in force, `MAX_IN_FLIGHT` or less after NHTSA throttled or failed"},
-		{InFlight, Count, nil, "keeper", "slots leased at this moment"},
-		{Tokens, Count, nil, "keeper", "calls that could start at this moment by rate"},
-		{Queued, Count, nil, "keeper", "callers in the line at this moment"},
-		{HoldActive, Count, [][]string{{Reason}}, "keeper", "1 while the gate is held: by `throttled` or `failing` NHTSA, by an `operator`, or while `starting`"},
-	}
+func Catalogue() []Metric { return slices.Clone(catalogue) }
+
+var catalogue = []Metric{
+	{Requests, Count, [][]string{{Route}, {Route, Class}}, "decode", "HTTP requests answered by the function"},
+	{Refusals, Count, [][]string{{Code}, {Route, Code}}, "decode", "requests, or single VINs of a batch, that were refused, by the code the caller was told"},
+	{Decodes, Count, [][]string{{Route}, {Route, Class}}, "decode", "VINs answered with NHTSA's data, live or stored"},
+	{CacheHits, Count, [][]string{{Route}}, "decode", "of these, from a stored answer; divided by `Decodes` it is the hit ratio"},
+	{Followers, Count, [][]string{{Route}}, "decode", "of these, live answers shared from a call that another request began"},
+	{Admissions, Count, [][]string{{Route}}, "decode", "calls to NHTSA that the shared budget granted"},
+	{QueueWait, Milliseconds, [][]string{{Route}}, "decode", "time from asking the shared budget to its grant or refusal, the line included and NHTSA's own time not"},
+	{UpstreamTime, Milliseconds, [][]string{{Route}}, "decode", "time NHTSA took to answer, or to fail, once called"},
+	{WriteUnits, Count, [][]string{{Route}}, "decode", "DynamoDB write units used by the request, both tables"},
+	{ReadUnits, Count, [][]string{{Route}}, "decode", "DynamoDB read units used by the request, both tables"},
+	{Uncached, Count, [][]string{{Route}}, "decode", "reads and writes of the results table that failed: the decodes went on without it"},
+	{LeakedLeases, Count, nil, "decode, keeper", "leases that ended without a release: their instance was killed, frozen past the end, or could not reach the table"},
+	{KnobsDiffer, Count, nil, "decode, keeper", "numbers of the environment that are not those in force in the gate, which is what counts"},
+	{Limit, Count, nil, "keeper", "slots in force, `MAX_IN_FLIGHT` or less after NHTSA throttled or failed"},
+	{InFlight, Count, nil, "keeper", "slots leased at this moment"},
+	{Tokens, Count, nil, "keeper", "calls that could start at this moment by rate"},
+	{Queued, Count, nil, "keeper", "callers in the line at this moment"},
+	{HoldActive, Count, [][]string{{Reason}}, "keeper", "1 while the gate is held: by `throttled` or `failing` NHTSA, by an `operator`, or while `starting`"},
 }
 
 // Measured is one metric's values in one line. An empty one is not written.
@@ -125,7 +125,7 @@ type Metrics struct {
 func NewMetrics(w io.Writer, level, version, namespace string) *Metrics {
 	h := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: lambdacontext.ReplaceAttr})
 	m := &Metrics{handler: withContext{h.WithAttrs([]slog.Attr{slog.String("version", version)})}, least: threshold(level), namespace: namespace, catalogue: map[string]Metric{}}
-	for _, c := range Catalogue() {
+	for _, c := range catalogue {
 		m.catalogue[c.Name] = c
 	}
 	return m

@@ -56,8 +56,11 @@ func (r *Recorder) Measured() []Measured {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if len(r.values) == 0 {
+		return nil
+	}
 	var out []Measured
-	for _, c := range Catalogue() {
+	for _, c := range catalogue {
 		if v := r.values[c.Name]; len(v) > 0 {
 			out = append(out, Measured{c.Name, append([]float64(nil), v...)})
 		}

@@ -15,10 +15,11 @@ func BenchmarkAStoredAnswer(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	var u unpacker
 	b.Run("unpack and interpret", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			body, err := unpack(packed)
+			body, err := u.unpack(packed)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -34,7 +35,7 @@ func BenchmarkAStoredAnswer(b *testing.B) {
 		runtime.ReadMemStats(&before)
 		kept := make([]vpic.Answer, n)
 		for i := range kept {
-			body, _ := unpack(packed)
+			body, _ := u.unpack(packed)
 			a, err := vpic.Read(body, q)
 			if err != nil {
 				b.Fatal(err)

@@ -1,6 +1,7 @@
 package results
 
 import (
+	"bytes"
 	"time"
 
 	"vingate/internal/lru"
@@ -14,7 +15,17 @@ type kept struct {
 	reason string
 }
 
+// opened is an answer that was asked for again: unpacked and understood, so that the next who asks costs neither. It counts for the row of
+// which it was made, and no other.
+type opened struct {
+	of     Row
+	answer Stored
+	size   int
+}
+
 const (
+	// openedShare is the part of the memory's bound that opened answers may take beside it, and openedSize what one takes as a multiple of its body.
+	openedShare, openedSize = 8, 5
 	// overhead is what an entry takes beside its key and body, with its places in the map and the list.
 	overhead = 400
 	// lookAgain is how long an answer past its freshness is shown without a look while somebody else refreshes it.
@@ -25,14 +36,19 @@ func newMemory(limit int64) *lru.Cache[string, kept] {
 	return lru.Sized(uint64(max(0, limit)), func(key string, k kept) uint64 { return uint64(len(key) + len(k.row.Packed) + overhead) })
 }
 
+func newOpened(limit int64) *lru.Cache[string, opened] {
+	return lru.Sized(uint64(max(0, limit/openedShare)), func(key string, o opened) uint64 { return uint64(len(key) + o.size) })
+}
+
 // Remembered is the answer in memory, if there is one that may be shown. It makes no call. One that is Stale with Until 0 is to be looked up.
 func (s *Store) Remembered(q vpic.Query) (Found, bool) {
-	k, ok := s.memory.Get(Key(q))
+	key := Key(q)
+	k, ok := s.memory.Get(key)
 	if !ok {
 		return Found{}, false
 	}
 	now := s.now()
-	answer, err := s.unpack(k.row, q, now)
+	answer, err := s.shown(k.row, now, func() (Stored, error) { return s.open(key, k.row, q) })
 	if err != nil || answer.FetchedAt.IsZero() {
 		return Found{}, false
 	}
@@ -43,6 +59,19 @@ func (s *Store) Remembered(q vpic.Query) (Found, bool) {
 		f.Until, f.Reason = k.look, k.reason
 	}
 	return f, true
+}
+
+// open is what understand gives, made once for an answer that is asked for again and again.
+func (s *Store) open(key string, r Row, q vpic.Query) (Stored, error) {
+	o, ok := s.opened.Get(key)
+	if ok && o.of.Fetched == r.Fetched && o.of.Expires == r.Expires && bytes.Equal(o.of.Packed, r.Packed) {
+		return o.answer, nil
+	}
+	answer, size, err := s.understand(r, q)
+	if err == nil {
+		s.opened.Put(key, opened{r, answer, overhead + openedSize*size})
+	}
+	return answer, err
 }
 
 // remember keeps what a look found.

@@ -156,3 +156,71 @@ func TestWhatIsRememberedPassesTheSameChecks(t *testing.T) {
 		t.Errorf("%+v", f)
 	}
 }
+
+// An answer that is asked for again and again is unpacked and understood once. It takes a thousand allocations.
+func TestAnAnswerInMemoryIsOpenedOnce(t *testing.T) {
+	const most = 10
+	s, now := store(t, realClient)
+	q := vpic.Query{VIN: accord}
+	keep := func(fetched time.Time, fields map[string]string) {
+		t.Helper()
+		packed, err := pack(envelope(t, fields))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.keep(q, Row{Format: format, Packed: packed, Fetched: MillisOf(fetched), Expires: seconds(MillisOf(fetched.Add(lives.Hard)))})
+	}
+	keep(noon, car())
+	s.Remembered(q)
+	if n := testing.AllocsPerRun(100, func() { s.Remembered(q) }); n > most {
+		t.Errorf("%.0f allocations, want at most %d", n, most)
+	}
+
+	// It grows old all the same,
+	*now = noon.Add(lives.Soft)
+	if f, ok := s.Remembered(q); !ok || f.Kind != Stale {
+		t.Errorf("%v, %+v", ok, f.Standing)
+	}
+	*now = noon.Add(lives.Hard)
+	if f, ok := s.Remembered(q); ok {
+		t.Errorf("shown past its end: %+v", f.Standing)
+	}
+	// and makes room for a newer one, for one that ends sooner, and for damage.
+	newer := car()
+	newer["Trim"] = "LX"
+	keep(*now, newer)
+	if f, ok := s.Remembered(q); !ok || f.Kind != Fresh || f.Answer.Value("Trim").Text() != "LX" {
+		t.Errorf("%v, %+v, trim %q", ok, f.Standing, f.Answer.Value("Trim").Text())
+	}
+	k, _ := s.memory.Get(Key(q))
+	k.row.Expires = seconds(MillisOf(*now)) + 60
+	s.keep(q, k.row)
+	if f, ok := s.Remembered(q); !ok || f.Answer.Life > 61*time.Second {
+		t.Errorf("%v, lives %v", ok, f.Answer.Life)
+	}
+	k.row.Packed = []byte("not zlib")
+	s.keep(q, k.row)
+	if f, ok := s.Remembered(q); ok || f.Has() {
+		t.Errorf("%+v", f)
+	}
+}
+
+func TestOpenedAnswersAreBoundedByBytes(t *testing.T) {
+	s, _ := store(t, realClient)
+	packed, err := pack(envelope(t, car()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := Row{Format: format, Packed: packed, Fetched: at(0), Expires: seconds(at(minute))}
+	for range 3 { // the same under many names
+		for i := range 30 {
+			if _, err := s.open(fmt.Sprint(i), row, vpic.Query{VIN: accord}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	each := overhead + openedSize*len(envelope(t, car())) + 2
+	if n, room := s.opened.Len(), 1<<20/openedShare/each; n != room {
+		t.Errorf("%d are kept, want %d", n, room)
+	}
+}

@@ -50,6 +50,8 @@ type Config struct {
 type Store struct {
 	Config
 	memory *lru.Cache[string, kept]
+	opened *lru.Cache[string, opened]
+	packed unpacker
 }
 
 // Budgets. A slow table must not hold up a decode for long.
@@ -76,7 +78,7 @@ func New(cfg Config) *Store {
 	if cfg.Down == nil {
 		cfg.Down = func() bool { return false }
 	}
-	return &Store{Config: cfg, memory: newMemory(cfg.Memory)}
+	return &Store{Config: cfg, memory: newMemory(cfg.Memory), opened: newOpened(cfg.Memory)}
 }
 
 // Stored is an answer with its life. Took and Quota of the answer are zero when it is not live.
@@ -178,6 +180,14 @@ func (s *Store) read(it item, q vpic.Query) Found {
 
 // unpack is the row's answer, zero where there is none that may be shown now. The error is a *CorruptError.
 func (s *Store) unpack(r Row, q vpic.Query, now time.Time) (Stored, error) {
+	return s.shown(r, now, func() (Stored, error) {
+		answer, _, err := s.understand(r, q)
+		return answer, err
+	})
+}
+
+// shown is the row's answer, as it was understood, where it may be shown now.
+func (s *Store) shown(r Row, now time.Time, understood func() (Stored, error)) (Stored, error) {
 	fetched, end := r.Fetched.Time(), time.Unix(r.Expires, 0)
 	switch {
 	case r.Fetched == 0 || !now.Before(end):
@@ -187,24 +197,30 @@ func (s *Store) unpack(r Row, q vpic.Query, now time.Time) (Stored, error) {
 	case fetched.After(now.Add(farAhead)) || end.Before(fetched.Truncate(time.Second)):
 		return Stored{}, &CorruptError{Reason: "an impossible time"}
 	}
-	body, err := unpack(r.Packed)
+	stored, err := understood()
+	if err != nil || stored.Age(now) >= stored.Life {
+		return Stored{}, err
+	}
+	return stored, nil
+}
+
+// understand reads the row's body, whose size it tells. The error is a *CorruptError.
+func (s *Store) understand(r Row, q vpic.Query) (stored Stored, size int, err error) {
+	body, err := s.packed.unpack(r.Packed)
 	if err != nil {
-		return Stored{}, &CorruptError{Reason: "an unreadable body", Err: err}
+		return Stored{}, 0, &CorruptError{Reason: "an unreadable body", Err: err}
 	}
 	answer, err := vpic.Read(body, q)
 	if err != nil {
-		return Stored{}, &CorruptError{Reason: "not an answer to this question", Err: err}
+		return Stored{}, 0, &CorruptError{Reason: "not an answer to this question", Err: err}
 	}
-	answer.FetchedAt = fetched
-	stored := s.Live(answer)
-	// The configured life may have become shorter since the item was written.
-	if stored.Age(now) >= stored.Life {
-		return Stored{}, nil
-	}
-	// Nor does one become longer that was shorter then: the table may have deleted the item.
-	stored.Life = min(stored.Life, end.Sub(fetched))
+	answer.FetchedAt = r.Fetched.Time()
+	stored = s.Live(answer)
+	// The configured life may have become shorter since the item was written. Nor does one become longer that was shorter then: the table may
+	// have deleted the item.
+	stored.Life = min(stored.Life, time.Unix(r.Expires, 0).Sub(answer.FetchedAt))
 	stored.FreshFor = min(stored.FreshFor, stored.Life)
-	return stored, nil
+	return stored, len(body), nil
 }
 
 // Led is a flight that its holder leads.
