@@ -14,6 +14,8 @@ UPSTREAM ?= standin
 EVENT ?= events/decode.json
 # What `make bench-gate` hands to the benchmark: --table, --brief, --for 5s, --scenario flood, --variant cas, --seed 2.
 BENCH ?=
+# What `make compare` hands to the comparison: --peer bottleneck, --phase flood, --seed 2, --from FILE, --verbose.
+COMPARE ?=
 # How often `make bench-cold` starts each function.
 N ?= 40
 # How long `make fuzz` stays with each parser.
@@ -114,6 +116,7 @@ test: deps $(BIN)/aws-lambda-rie ## Run every test, the end-to-end ones included
 	@go test -shuffle=on -timeout 8m -run 'Capacity|EverySlip' ./internal/gate/dynamo
 	@cd tools/bench && go test -shuffle=on ./...
 	@cd tools/fire && go test -shuffle=on ./...
+	@cd tools/peers && go test -shuffle=on ./...
 
 .PHONY: screenshots
 screenshots: deps ## Make the pictures of the page in docs/images anew, in Chromium, from the states its tests go through
@@ -132,6 +135,20 @@ cost: deps ## Print what a million decodes cost on AWS, computed from what a dec
 bench-gate: go-toolchain ## Compare the gate with two other schemes on the local store, a line of JSON each; BENCH=--table for a table
 	@$(MAKE) -s deps >&2
 	@cd tools/bench && go run . $(BENCH)
+
+PEERS_STAMP := tools/peers/node/node_modules/.installed
+$(PEERS_STAMP): tools/peers/node/package.json tools/peers/node/package-lock.json tools/peers/node/.npmrc
+	@tools/need npm >&2
+	@echo "fetching the Node limiters (npm ci in tools/peers/node)" >&2
+	@cd tools/peers/node && npm ci --loglevel=error --no-progress >&2
+	@touch $@
+
+.PHONY: compare
+compare: go-toolchain ## Hold the gate beside limiters that one could take instead, ten processes each: a line of JSON each, and tables; a quarter of an hour
+	@$(MAKE) -s deps $(PEERS_STAMP) >&2
+	@tools/need redis >&2
+	@tools/need limits >&2
+	@mkdir -p $(BIN); cd tools/peers && go build -o ../../$(BIN)/peers . && ../../$(BIN)/peers $(COMPARE)
 
 COLD := build/cold
 .PHONY: bench-cold
@@ -180,7 +197,7 @@ fuzz: go-toolchain ## Fuzz every parser for FUZZTIME (10s; what HTTP brings, 60s
 
 .PHONY: lint
 lint: $(BIN)/staticcheck ## Check format, vet and staticcheck, also with the tags of the shipped build
-	@unformatted=$$(gofmt -l cmd functions internal tools/bench tools/fire); \
+	@unformatted=$$(gofmt -l cmd functions internal tools/bench tools/fire tools/peers); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change (make fmt does it):"; echo "$$unformatted"; exit 1; fi
 	@go vet ./...
 	@go vet -tags lambda.norpc ./functions/...
@@ -188,12 +205,12 @@ lint: $(BIN)/staticcheck ## Check format, vet and staticcheck, also with the tag
 	@$(BIN)/staticcheck -tags lambda.norpc ./functions/...
 	@go vet -tags lambda.norpc,chaos ./functions/decode
 	@$(BIN)/staticcheck -tags lambda.norpc,chaos ./functions/decode
-	@for module in bench fire; do (cd tools/$$module && go vet ./... && ../../$(BIN)/staticcheck ./...); done
+	@for module in bench fire peers; do (cd tools/$$module && go vet ./... && ../../$(BIN)/staticcheck ./...); done
 	@echo "lint: nothing to say"
 
 .PHONY: fmt
 fmt: go-toolchain ## Format the Go code
-	@gofmt -w cmd functions internal tools/bench tools/fire
+	@gofmt -w cmd functions internal tools/bench tools/fire tools/peers
 
 ARCHS ?= arm64 amd64
 .PHONY: build

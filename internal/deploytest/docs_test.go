@@ -248,7 +248,9 @@ func lockFaults(manifest, lock string) []string {
 }
 
 func TestNpmsLockPinsByChecksumAndNamesNoRegistry(t *testing.T) {
-	wantNone(t, lockFaults(read(t, "tools/npm/package.json"), read(t, "tools/npm/package-lock.json")))
+	for _, dir := range []string{"tools/npm/", "tools/peers/node/"} {
+		wantNone(t, lockFaults(read(t, dir+"package.json"), read(t, dir+"package-lock.json")))
+	}
 	const manifest = `{"dependencies":{"a":"1.0.0"}}`
 	wantNone(t, lockFaults(manifest, `{"packages":{"":{},"node_modules/a":{"version":"1.0.0","integrity":"x"}}}`))
 	wantFinding(t, lockFaults(`{"dependencies":{"a":"^1.0.0"}}`, `{"packages":{"node_modules/a":{"version":"1.0.0","integrity":"x"}}}`), `a is "^1.0.0"`)
