@@ -96,7 +96,7 @@ func TestAReserveMeansTheSameInTheCoreAndInTheStore(t *testing.T) {
 			t.Fatalf("%+v on %+v (holds: %v)\n got %+v\nwant %+v", w, p, holds, got, want)
 		}
 	})
-	if applied[true] < 10 || applied[false] < 10 {
+	if !testing.Short() && (applied[true] < 10 || applied[false] < 10) {
 		t.Errorf("applied and refused: %v: this shows little", applied)
 	}
 }
