@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -12,28 +13,68 @@ import (
 type local struct {
 	bucket *bucket       // nil: no rate
 	slots  chan struct{} // nil: no slots
-	waits  bool          // for a slot, as long as it takes and in order
 }
 
 func (l local) Acquire(context.Context, string, time.Duration) (func(context.Context), time.Duration, error) {
 	leave := func(context.Context) {}
 	if l.slots != nil {
-		if l.waits {
-			l.slots <- struct{}{}
-		} else {
-			select {
-			case l.slots <- struct{}{}:
-			default:
-				return nil, -1, nil
-			}
+		select {
+		case l.slots <- struct{}{}:
+			leave = func(context.Context) { <-l.slots }
+		default:
+			return nil, -1, nil
 		}
-		leave = func(context.Context) { <-l.slots }
 	}
 	if l.bucket != nil && !l.bucket.take(time.Now()) {
 		leave(nil)
 		return nil, -1, nil
 	}
 	return leave, 0, nil
+}
+
+// queue is a line without bounds before some slots. Of those who wait, the one whose tenant has the least running is next; among equals, who came first.
+type queue struct {
+	mu      sync.Mutex
+	free    int
+	running map[string]int
+	waiting []waiter
+}
+
+type waiter struct {
+	tenant string
+	turn   chan struct{}
+}
+
+func (q *queue) Acquire(_ context.Context, tenant string, _ time.Duration) (func(context.Context), time.Duration, error) {
+	w := waiter{tenant, make(chan struct{})}
+	q.mu.Lock()
+	q.waiting = append(q.waiting, w)
+	q.serve()
+	q.mu.Unlock()
+	<-w.turn
+	return func(context.Context) {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.free++
+		q.running[tenant]--
+		q.serve()
+	}, 0, nil
+}
+
+func (q *queue) serve() {
+	for q.free > 0 && len(q.waiting) > 0 {
+		next := 0
+		for i, w := range q.waiting {
+			if q.running[w.tenant] < q.running[q.waiting[next].tenant] {
+				next = i
+			}
+		}
+		w := q.waiting[next]
+		q.waiting = slices.Delete(q.waiting, next, next+1)
+		q.free--
+		q.running[w.tenant]++
+		close(w.turn)
+	}
 }
 
 // bucket is a token bucket.
@@ -81,8 +122,8 @@ var usagePlan = shared(func(b budget) limiter {
 // reserved is Lambda's reserved concurrency.
 var reserved = shared(func(b budget) limiter { return local{slots: make(chan struct{}, b.Slots)} })
 
-// queued is SQS before a function, with a maximum concurrency.
-var queued = shared(func(b budget) limiter { return local{slots: make(chan struct{}, b.Slots), waits: true} })
+// queued is SQS before a function, with a maximum concurrency and tenants told apart, as its fair queues do.
+var queued = shared(func(b budget) limiter { return &queue{free: b.Slots, running: map[string]int{}} })
 
 // alone is the whole budget in the memory of each instance.
 func alone(b budget) func(int) limiter {

@@ -85,6 +85,21 @@ func TestOneCallTooManyIsFound(t *testing.T) {
 	}
 }
 
+func TestTheModelsAreAsGoodAsTheirRulesAllow(t *testing.T) {
+	if r := measured(t, usagePlan); r.Excess != 0 || r.Use != 1 || r.AtOnce <= theBudget.Slots {
+		t.Errorf("usage plan: %+v", r)
+	}
+	if r := measured(t, reserved); r.Excess == 0 || r.AtOnce != theBudget.Slots {
+		t.Errorf("reserved concurrency: %+v", r)
+	}
+	if r := measured(t, queued); r.Excess == 0 || r.AtOnce != theBudget.Slots || r.FloodAdmitted != r.FloodOffered || r.PoliteShare != 1 {
+		t.Errorf("queue: %+v", r)
+	}
+	if r := measured(t, split); r.Excess != 0 || r.AtOnce > theBudget.Slots {
+		t.Errorf("a share in each: %+v", r)
+	}
+}
+
 func at(seconds ...float64) []span {
 	var calls []span
 	for _, s := range seconds {
