@@ -24,7 +24,8 @@ import (
 // simulated lists the variables of the product that a simulation knows.
 var simulated = []string{"RATE_PER_SECOND", "RATE_BURST", "MAX_IN_FLIGHT", "MAX_QUEUED", "MAX_WAIT", "MAX_WAIT_BATCH", "KEY_SLOTS", "BATCH_SLOTS",
 	"BULKHEAD_INTERACTIVE", "BULKHEAD_BATCH", "BULKHEAD_ANON", "BULKHEAD_WAIT", "TENANT_RATE_PER_SECOND", "TENANT_BURST", "ANON_RATE_PER_SECOND", "ANON_BURST",
-	"BATCH_TOKEN_COST", "UPSTREAM_TIMEOUT", "REQUEST_DEADLINE", "LEASE_TTL", "CLOCK_SKEW_BOUND", "START_GRACE", "CACHE_TTL"}
+	"BATCH_TOKEN_COST", "UPSTREAM_TIMEOUT", "REQUEST_DEADLINE", "LEASE_TTL", "CLOCK_SKEW_BOUND", "START_GRACE", "CACHE_TTL",
+	"CACHE_SOFT_TTL"}
 
 // simulateOptions are the flags.
 type simulateOptions struct {
@@ -37,6 +38,7 @@ type simulateOptions struct {
 	tries    int
 	traffic  []string
 	upstream string
+	troubles []string
 	json     bool
 	html     string
 	sweep    string
@@ -62,6 +64,12 @@ The main stream of callers is --load requests a second that come as --arrivals s
 and for each of them tenants=N, keyed (they have API keys), tries=N (how often a refused caller comes back when Retry-After says so), unique (no VIN
 twice), weight=N, from=2h, for=10m, name=TEXT.
 
+--trouble lets NHTSA say no, as often as it is given; vingate pauses, cuts its slots, and recovers:
+
+  429:every=1h,for=1m,retry-after=30s   it asks for a pause; without retry-after it names no time
+  403:at=6h,for=10m                     it blocks              503:at=6h,for=2m   it fails
+  limit:rate=1.5,burst=20               it has a limit of its own, and says 429 to what goes beyond
+
 With --sweep it runs once for each value, or each pair of values (20 minutes each, if --for says nothing else), and finds the knee: where more of the first number stops
 to pay.
 
@@ -69,6 +77,7 @@ The numbers of the product come from the environment like everywhere, and each h
 		Example: `  vingate simulate
   vingate simulate --load 20 --arrivals diurnal --traffic scraper:rate=30 --html report.html
   vingate simulate --traffic dealer:every=30s --rate-per-second 4 --rate-burst 12 --for 2h
+  vingate simulate --for 6h --load 20 --trouble 429:every=1h,for=1m,retry-after=30s --html report.html
   vingate simulate --load 20 --sweep rate=1..10,in-flight=2..8 --html knee.html`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
@@ -86,7 +95,7 @@ The numbers of the product come from the environment like everywhere, and each h
 	f.StringArrayVar(&o.traffic, "traffic", nil, "another stream of callers, see above")
 	f.IntVar(&m.VINs, "vins", 1_000_000, "different VINs that are asked for; 0: never the same twice")
 	f.Float64Var(&m.Zipf, "zipf", 1, "how much more often the popular ones: the k-th in proportion to k^-zipf")
-	f.Float64Var(&m.Stored, "stored", 0.8, "share of the requests whose answer is stored when it begins")
+	f.Float64Var(&m.Stored, "stored", 0.8, "share of the requests whose answer is stored when it begins, of any age up to CACHE_SOFT_TTL")
 	f.IntVar(&m.Gates, "gates", 1, "shared budgets, each with an egress address of its own; instances use them in turn")
 	f.IntVar(&m.Instances, "instances", 1000, "Lambda instances at most")
 	f.IntVar(&m.Warm, "warm", 10, "of these, when it begins; others start when all are busy")
@@ -98,6 +107,7 @@ The numbers of the product come from the environment like everywhere, and each h
 	f.DurationVar(&m.Work, "work", time.Millisecond, "an instance's own time for a request")
 	f.StringVar(&o.upstream, "upstream", "lognormal:600ms,0.5", "how long NHTSA takes: fixed:600ms, uniform:100ms,300ms or lognormal:MEDIAN,SIGMA")
 	f.Float64Var(&m.Failing, "failing", 0, "share of the calls to NHTSA that fail")
+	f.StringArrayVar(&o.troubles, "trouble", nil, "what NHTSA does besides, see above")
 	f.BoolVar(&o.json, "json", false, "print JSON")
 	f.StringVar(&o.html, "html", "", "also write a report with pictures to this file; it needs nothing from the network")
 	f.StringVar(&o.sweep, "sweep", "", "run many times: rate=1..10,in-flight=2..8 or load=10|100|1000; also burst, queued, wait, instances, callers, gates, stored, and every variable's flag")
@@ -181,14 +191,21 @@ func (o *simulateOptions) fill(m simulate.Setup, cfg config.Config) (_ simulate.
 	m.Knobs = cfg.Knobs
 	m.MaxWait, m.MaxWaitBatch, m.BulkheadWait = cfg.MaxWait, cfg.MaxWaitBatch, cfg.BulkheadWait
 	m.UpstreamTimeout, m.RequestDeadline = cfg.UpstreamTimeout, cfg.RequestDeadline
-	m.BatchTokenCost, m.CacheTTL = cfg.BatchTokenCost, cfg.CacheTTL
+	m.BatchTokenCost, m.CacheTTL, m.CacheSoftTTL = cfg.BatchTokenCost, cfg.CacheTTL, cfg.CacheSoftTTL
 	m.Keyed = tenant.Plan{RatePerSecond: cfg.Tenant.PerSecond, Burst: cfg.Tenant.Burst}
 	m.Anonymous = tenant.Plan{RatePerSecond: cfg.Anon.PerSecond, Burst: cfg.Anon.Burst}
 	m.ItemReads, m.ItemWrites = simulate.ItemReadUnits, simulate.ItemWriteUnits
 	if m.Upstream, err = simulate.ParseLatency(o.upstream); err != nil {
 		return m, err
 	}
-	m.Streams = nil
+	m.Troubles, m.Streams = nil, nil
+	for _, text := range o.troubles {
+		t, err := simulate.ParseTrouble(text)
+		if err != nil {
+			return m, fmt.Errorf("--trouble %w", err)
+		}
+		m.Troubles = append(m.Troubles, t)
+	}
 	if o.load > 0 {
 		kind := simulate.Arrivals(o.arrivals)
 		if !slices.Contains([]simulate.Arrivals{simulate.Constant, simulate.Poisson, simulate.Diurnal}, kind) {
@@ -285,9 +302,9 @@ func (o *simulateOptions) command(cmd *cobra.Command) string {
 			words = append(words, "--plot "+strings.Join(o.plot, ","))
 		case f.Value.Type() == "bool":
 			words = append(words, "--"+f.Name)
-		case f.Name == "traffic":
-			for _, text := range o.traffic {
-				words = append(words, "--traffic "+quoted(text))
+		case f.Name == "traffic", f.Name == "trouble":
+			for _, text := range map[string][]string{"traffic": o.traffic, "trouble": o.troubles}[f.Name] {
+				words = append(words, "--"+f.Name+" "+quoted(text))
 			}
 		default:
 			words = append(words, "--"+f.Name+" "+quoted(f.Value.String()))

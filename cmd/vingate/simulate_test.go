@@ -62,6 +62,8 @@ func TestSimulateRefusesWhatMakesNoSense(t *testing.T) {
 		"--traffic trace:file=/no/such": "no such file",
 		"--upstream normal:1s":          "neither fixed, uniform nor lognormal",
 		"--stored 3":                    "stored: 3",
+		"--trouble 418":                 "429, 403, 503 or limit",
+		"--cache-soft-ttl 9000h":        "longer than CACHE_TTL",
 		"--max-wait fast":               "MAX_WAIT",
 		"--no-such-flag":                "unknown flag",
 	} {
@@ -74,12 +76,12 @@ func TestSimulateRefusesWhatMakesNoSense(t *testing.T) {
 func TestSimulateWritesAPageThatSaysHowItIsMadeAgain(t *testing.T) {
 	t.Setenv("MAX_WAIT", "5s")
 	name := filepath.Join(t.TempDir(), "report.html")
-	status, _, complaints := simulatedRun(t, "--for", "5m", "--load", "30", "--keyed", "--traffic", "dealer:every=1m", "--html", name)
+	status, _, complaints := simulatedRun(t, "--for", "5m", "--load", "30", "--keyed", "--traffic", "dealer:every=1m", "--trouble", "429:at=2m,for=10s", "--html", name)
 	page, err := os.ReadFile(name)
 	if status != 0 || err != nil {
 		t.Fatalf("%d %s %v", status, complaints, err)
 	}
-	const again = "MAX_WAIT=5s vingate simulate --for 5m0s --load 30 --keyed --traffic dealer:every=1m"
+	const again = "MAX_WAIT=5s vingate simulate --for 5m0s --load 30 --keyed --traffic dealer:every=1m --trouble 429:at=2m,for=10s"
 	if !strings.Contains(string(page), again) || !strings.Contains(string(page), "</html>") {
 		t.Errorf("no %q in the page", again)
 	}

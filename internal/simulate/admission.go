@@ -50,46 +50,63 @@ func (s *sim) known(r *request) *gate.Refusal {
 	return in.seen.certain(now, asks)
 }
 
-func (s *sim) foresees(r *request) {
+// foresee is what Acquire would refuse at once, judged without a write.
+func (s *sim) foresee(r *request) {
 	if refusal := s.known(r); refusal != nil {
-		s.leave(&s.instances[r.in].entrance)
 		s.sendAway(r, *refusal)
 		return
 	}
-	if s.look(r, gate.ViewAge, foreseen) {
-		s.foreseen(r)
-	}
+	r.shy = s.instances[r.in].manners.Shyness(s.clock(r), r.lots[0], r.lots[1])
+	s.foreseeOn(r, gate.ViewAge)
 }
 
+// foreseeOn judges on a view of that age, which one caller at a time reads.
+func (s *sim) foreseeOn(r *request, age time.Duration) {
+	if s.remembered(r, age) {
+		s.judge(r, age)
+		return
+	}
+	r.age = age
+	s.turn(&s.instances[r.in].entrance, r, foresees)
+}
+
+// foreseen has read what it is judged on.
 func (s *sim) foreseen(r *request) {
-	in := &s.instances[r.in]
+	s.leave(&s.instances[r.in].entrance)
 	if r.broken {
-		s.leave(&in.entrance)
 		s.throttled(r)
 		return
 	}
+	s.judge(r, r.age)
+}
+
+func (s *sim) judge(r *request, age time.Duration) {
+	in := &s.instances[r.in]
 	now := s.clock(r)
 	asks := r.gr
-	asks.Patience, asks.Shy = max(0, s.left(r)), in.manners.Shyness(now, s.rng.Float64(), s.rng.Float64())
+	asks.Patience, asks.Shy = max(0, s.left(r)), r.shy
 	_, _, refusal := s.decide(r, now, asks)
-	s.leave(&in.entrance)
 	switch quiet := in.manners.Quiet(now); {
 	case refusal == nil && quiet > gate.PatientQuiet:
 		s.sendAway(r, gate.Refusal{Cause: gate.QueueFull, Estimated: true, RetryAfter: gate.RetryAfter(quiet)})
 		return
-	case refusal == nil, refusal.Cause == gate.BulkheadFull && r.gr.BulkheadWait > 0:
-		s.book.write(s.now, rows, 1)
-		s.plan(s.now+s.wire(), elects, r.index)
+	case refusal.AtTheDoor() && r.gr.BulkheadWait > 0:
+	case refusal != nil:
+		s.sendAway(r, *refusal)
+		return
+	case r.shy > 0 && age > gate.FreshAge: // a shy one looks again before it writes
+		s.foreseeOn(r, gate.FreshAge)
 		return
 	}
-	s.sendAway(r, *refusal)
+	s.book.write(s.now, rows, 1)
+	s.plan(s.now+s.wire(), elects, r.index)
 }
 
 // elects is the election reaching the table: of all who ask for a VIN one leads.
 func (s *sim) elects(r *request) {
 	r.ok = true
 	if r.vin >= 0 {
-		if f := s.flights[r.vin]; f != nil && !f.over || s.usable(s.fetched[r.vin]) {
+		if f := s.flights[r.vin]; f != nil && !f.over || s.usable(s.fetched[r.vin]) && !(r.refreshes && s.isStale(s.fetched[r.vin])) {
 			r.ok = false
 		} else {
 			r.flight = &flight{}
@@ -102,6 +119,10 @@ func (s *sim) elects(r *request) {
 
 func (s *sim) elected(r *request) {
 	if !r.ok {
+		if r.refreshes { // somebody else does, or has done
+			s.show(r)
+			return
+		}
 		s.looked(r)
 		return
 	}
@@ -116,8 +137,8 @@ func (s *sim) enters(r *request) {
 		s.sendAway(r, *refusal)
 		return
 	}
-	r.shy = in.manners.Shyness(s.clock(r), s.rng.Float64(), s.rng.Float64())
-	r.fresh = r.shy == 0
+	r.shy = in.manners.Shyness(s.clock(r), r.lots[0], r.lots[1])
+	r.fresh, r.door = r.shy == 0, gate.BulkheadLook
 	if s.look(r, gate.ViewAge, planned) {
 		s.planned(r)
 	}
@@ -136,13 +157,15 @@ func (s *sim) planned(r *request) {
 		asks := r.gr
 		asks.Patience, asks.Shy = max(0, s.left(r)), r.shy
 		admission, ticket, refusal := s.decide(r, now, asks)
-		if refusal != nil && refusal.Cause == gate.BulkheadFull && s.now-r.asked < micros(r.gr.BulkheadWait) {
-			s.leave(&in.entrance)
-			s.after(r, gate.BulkheadLook+s.upTo(2*gate.BulkheadLook), outside)
+		if waited := time.Duration(s.now-r.asked) * time.Microsecond; refusal.AtTheDoor() && waited < r.gr.BulkheadWait {
+			if r.wrote { // others were quicker: that is a full bulkhead, and no trouble with the gate
+				r.door, r.writes, r.wrote = min(2*r.door, gate.RarestLook), 0, false
+			}
+			s.stepBack(r, min(r.door+s.upTo(2*r.door), max(r.gr.BulkheadWait-waited, gate.BulkheadLook)))
 			return
 		}
 		if refusal != nil {
-			if r.wrote && refusal.Cause != gate.Held && refusal.Cause != gate.BulkheadFull {
+			if r.wrote && refusal.Cause != gate.Held && !refusal.AtTheDoor() {
 				in.manners.WentInVain(now)
 			}
 			s.leave(&in.entrance)
@@ -172,8 +195,22 @@ func (s *sim) planned(r *request) {
 		s.ship(r, admits)
 		return
 	}
+	// Others were quicker each time. That is a crowd, and no trouble with the gate: step back while there is time.
+	waited := time.Duration(s.now-r.asked) * time.Microsecond
+	if waited < max(r.gr.BulkheadWait, r.gr.Patience) && acquireBudget+r.gr.BulkheadWait-waited > lookBudget {
+		d := r.door + s.upTo(2*r.door)
+		r.door, r.writes = min(2*r.door, gate.RarestLook), 0
+		s.stepBack(r, d)
+		return
+	}
 	s.leave(&in.entrance)
 	s.throttled(r)
+}
+
+// stepBack waits without keeping the entrance from others.
+func (s *sim) stepBack(r *request, d time.Duration) {
+	s.leave(&s.instances[r.in].entrance)
+	s.after(r, d, outside)
 }
 
 // ship sends a write to the gate.
@@ -191,7 +228,10 @@ func (s *sim) sends(r *request, w gate.Write, then step) {
 		s.book.write(s.now, gates, 0)
 	} else {
 		var cost float64
-		r.ok, cost, r.met = g.commit(s.now, w)
+		before := g.cur
+		if r.ok, cost, r.met = g.commit(s.now, w); r.ok && s.troubled {
+			g.pause.turns(s, &before.s, &g.cur.s, g.number)
+		}
 		s.book.write(s.now, gates, cost)
 		r.bill += cost
 		if !r.ok {

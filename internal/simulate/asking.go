@@ -69,8 +69,9 @@ func (s *sim) begin(r *request) {
 		return
 	}
 	if r.vin >= 0 {
-		if at, there := s.instances[r.in].memory.fetched(r.vin); there && s.usable(at) {
-			r.outcome = FromMemory
+		in := &s.instances[r.in]
+		if at, there := in.memory.fetched(r.vin); there && s.usable(at) && (!s.isStale(at) || in.hushed[r.vin] > s.clock(r)) {
+			r.outcome, r.stale = FromMemory, s.isStale(at)
 			s.after(r, s.Work, ends)
 			return
 		}
@@ -96,10 +97,15 @@ func (s *sim) readRow(r *request, units float64, then step) {
 
 // usable says whether an answer that was fetched in that second may be shown.
 func (s *sim) usable(fetched uint32) bool {
-	return fetched > 0 && s.now < s.start+gate.Micros(fetched)*1e6+micros(s.CacheTTL)
+	return fetched > 0 && s.now < s.start+gate.Micros(fetched)*1e6 // fetched is as long before
 }
 
-func (s *sim) second() uint32 { return uint32((s.now-s.start)/1e6) + 1 }
+// isStale says whether it should be refreshed.
+func (s *sim) isStale(fetched uint32) bool {
+	return s.now >= s.start+gate.Micros(fetched)*1e6-micros(s.CacheTTL-s.CacheSoftTTL)
+}
+
+func (s *sim) second() uint32 { return uint32((s.now-s.start+micros(s.CacheTTL))/1e6) + 1 }
 
 func (s *sim) beginBatch(r *request) {
 	src := &s.sources[r.source]
@@ -127,7 +133,11 @@ func (s *sim) looked(r *request) {
 	if r.size == 0 && r.vin >= 0 {
 		if at := s.fetched[r.vin]; s.usable(at) {
 			s.instances[r.in].memory.keep(r.vin, at)
-			r.outcome = FromTable
+			r.outcome, r.stale = FromTable, s.isStale(at)
+			if r.stale {
+				s.foundStale(r)
+				return
+			}
 			s.plan(s.now, ends, r.index)
 			return
 		}
@@ -137,6 +147,60 @@ func (s *sim) looked(r *request) {
 		}
 	}
 	s.mayAsk(r)
+}
+
+// foundStale shows a stale answer that somebody else refreshes, or that rests; else this request tries to refresh it. Who follows it
+// in its instance does not wait for that.
+func (s *sim) foundStale(r *request) {
+	rest := s.rests[r.vin]
+	switch f := s.flights[r.vin]; {
+	case f != nil && !f.over:
+		s.hush(r, lookAgain)
+	case rest > s.now:
+		s.hush(r, time.Duration(rest-s.now)*time.Microsecond)
+	case s.now-r.began > micros(s.RequestDeadline-afterCall-leastCall):
+	default:
+		delete(s.rests, r.vin)
+		s.hush(r, gateAttempts+s.UpstreamTimeout+afterCall+flightSlack)
+		r.refreshes, r.gr.ID = true, ""
+		if s.local != nil && s.local[s.localKey(r)] == r.index {
+			delete(s.local, s.localKey(r))
+		}
+		for _, i := range r.followers {
+			f := s.request(i)
+			f.outcome, f.stale = FromTable, true
+			s.plan(s.now, ends, i)
+		}
+		r.followers = r.followers[:0]
+		s.mayAsk(r)
+		return
+	}
+	s.plan(s.now, ends, r.index)
+}
+
+// hush lets the instance show a stale answer without a look.
+func (s *sim) hush(r *request, d time.Duration) {
+	in := &s.instances[r.in]
+	if in.hushed == nil || len(in.hushed) >= mostSlots {
+		in.hushed = map[int32]gate.Micros{}
+	}
+	in.hushed[r.vin] = s.clock(r) + micros(d)
+}
+
+// show lets the stale answer go out that could not be refreshed.
+func (s *sim) show(r *request) {
+	r.outcome, r.stale, r.retry = FromTable, s.isStale(s.fetched[r.vin]), 0
+	if r.stale {
+		s.book.putOff++
+	}
+	s.plan(max(s.now, r.charged), ends, r.index)
+}
+
+// puts is the rest reaching the table, which all instances obey.
+func (s *sim) puts(r *request) {
+	s.rests[r.vin] = s.now + micros(refreshRest)
+	s.hush(r, refreshRest)
+	s.plan(s.now+s.wire(), put, r.index)
 }
 
 // follow watches another instance's flight.
@@ -232,13 +296,21 @@ func (s *sim) saw(r *request, v *version) {
 	}
 }
 
-// look is the instance's view if it is no older than that; else it is read, and then comes next.
-func (s *sim) look(r *request, age time.Duration, then step) bool {
+// remembered makes the instance's view the request's, if it is no older than that.
+func (s *sim) remembered(r *request, age time.Duration) bool {
 	if in := &s.instances[r.in]; in.seen != nil {
 		if old := s.clock(r) - in.seenAt; old >= 0 && old <= micros(age) {
 			r.view, r.exact = in.seen, false
 			return true
 		}
+	}
+	return false
+}
+
+// look is the instance's view if it is no older than that; else it is read, and then comes next.
+func (s *sim) look(r *request, age time.Duration, then step) bool {
+	if s.remembered(r, age) {
+		return true
 	}
 	s.readGate(r, then)
 	return false
@@ -262,13 +334,16 @@ func (s *sim) knowsHold(r *request) {
 	c := &s.callers[r.tenant]
 	now := s.clock(r)
 	if h := r.view.s.InForce(now); h != (gate.Hold{}) {
+		if r.refreshes {
+			s.hush(r, refreshRest)
+		}
 		s.refuse(r, heldBy(h.Reason), gate.RetryAfter(h.Until.Time().Sub(now.Time())))
 		return
 	}
 	in := &s.instances[r.in]
 	if seen, known := in.accounts[r.tenant]; known {
 		if refusal := (tenant.Account{There: seen.tat != 0, TAT: seen.tat}).Look(now, c.plan(&s.Setup), s.cost(r), s.Knobs.SkewBound); refusal != nil {
-			s.refuse(r, TenantDry, refusal.RetryAfter)
+			s.dry(r, refusal)
 			return
 		}
 		if age := now - seen.at; age >= 0 && age <= micros(accountAge) {
@@ -306,10 +381,17 @@ func (s *sim) knowsAccount(r *request) {
 	now := s.clock(r)
 	s.remember(r, c.tat, now)
 	if refusal := (tenant.Account{There: c.tat != 0, TAT: c.tat}).Look(now, c.plan(&s.Setup), s.cost(r), s.Knobs.SkewBound); refusal != nil {
-		s.refuse(r, TenantDry, refusal.RetryAfter)
+		s.dry(r, refusal)
 		return
 	}
 	s.mayLead(r)
+}
+
+func (s *sim) dry(r *request, refusal *tenant.Refusal) {
+	if r.refreshes { // another caller may do it
+		s.hush(r, idleLook)
+	}
+	s.refuse(r, TenantDry, refusal.RetryAfter)
 }
 
 // ask makes the request to the gate, as it is made anew for Foresee and for Acquire.
@@ -321,8 +403,14 @@ func (s *sim) ask(r *request) {
 		wait = s.MaxWaitBatch
 	}
 	room := max(0, s.RequestDeadline-afterCall-leastCall-time.Duration(s.now-r.began)*time.Microsecond-gateAttempts)
-	r.gr = gate.Request{ID: s.newID(c.flow), Key: c.key(r.route()), Ceiling: c.plan(&s.Setup).Ceiling(r.route()), Cost: s.cost(r),
-		Tenant: c.id, Weight: c.weight, Patience: min(wait, room), BulkheadWait: min(s.BulkheadWait, room)}
+	if r.gr.ID == "" {
+		r.gr.ID, r.lots = s.newID(c.flow), [2]float64{s.rng.Float64(), s.rng.Float64()}
+	}
+	r.gr = gate.Request{ID: r.gr.ID, Key: c.key(r.route()), Ceiling: c.plan(&s.Setup).Ceiling(r.route()), Own: c.own(), Cost: s.cost(r),
+		Tenant: c.id, Weight: c.weight, Optional: r.refreshes}
+	if !r.refreshes {
+		r.gr.Patience, r.gr.BulkheadWait = min(wait, room), min(s.BulkheadWait, room)
+	}
 	r.writes, r.wrote, r.fresh = 0, false, false
 }
 
@@ -340,10 +428,11 @@ func (s *sim) newID(flow gate.Flow) string {
 }
 
 func (s *sim) mayLead(r *request) {
+	r.gr.ID = "" // each time it asks it is another
 	s.ask(r)
 	if r.size > 0 { // a batch flies no flight
 		s.turn(&s.instances[r.in].entrance, r, enters)
 		return
 	}
-	s.turn(&s.instances[r.in].entrance, r, foresees)
+	s.foresee(r)
 }

@@ -21,6 +21,7 @@ type span struct {
 	writes, reads [kinds]float32
 	calls         uint32
 	busy, lined   float64 // request-microseconds: calls under way, tickets in the line
+	slots, held   float64 // microseconds: slots in force, a hold; of all gates together
 	waits         histogram
 }
 
@@ -52,6 +53,8 @@ type book struct {
 	refused                  int64   // for want of the shared budget
 	refusedUnits             float64 // that they cost
 	asked                    int64   // questions to the core's Plan
+	stale, putOff            int64   // stale answers that went out, refreshes that were put off
+	pauses                   []*Pause
 	busy                     float64
 	writes, reads            [kinds]float64
 	nWrites, nReads          [kinds]int64
@@ -130,6 +133,9 @@ func (b *book) calls(s *sim, r *request) {
 		b.tokens += int64(s.cost(r))
 	}
 	b.span(s.now).calls++
+	if r.refreshes { // it waits for nothing
+		return
+	}
 	wait := time.Duration(s.now-r.asked) * time.Microsecond
 	b.span(s.now).waits.add(wait)
 	route := 0
@@ -155,9 +161,16 @@ func (b *book) ended(s *sim, r *request) {
 		route = 1
 	}
 	switch o {
-	case NoToken, LineFull, NoSlotInTime, PlacesFull:
+	case NoToken, LineFull, NoSlotInTime, PlacesFull, OwnFull:
 		b.refused++
 		b.refusedUnits += r.bill
+	case Throttled, Unavailable, UpstreamThrottled, UpstreamFailed:
+		if p := s.instances[r.in].item.pause.now; p != nil {
+			p.Refused++
+		}
+	}
+	if r.stale {
+		b.stale++
 	}
 	took := time.Duration(s.now-r.began) * time.Microsecond
 	b.busy += took.Seconds()
@@ -170,7 +183,7 @@ func (b *book) ended(s *sim, r *request) {
 			t.refused.add(took)
 		}
 	}
-	if !o.stored() && o != Shared && o != NoInstance {
+	if !o.stored() && o != Shared && o != Refreshed && o != NoInstance {
 		m := &b.own[r.tenant]
 		m.asked++
 		if o == Live {
@@ -231,6 +244,9 @@ type Report struct {
 	Course      []Point       `json:"course"`
 	Waits       []WaitBucket  `json:"waits"`
 	Asked       int64         `json:"questionsToTheCore"`
+	Stale       int64         `json:"staleShown"`      // answers past CACHE_SOFT_TTL that went out
+	PutOff      int64         `json:"refreshesPutOff"` // of those, where a refresh was tried and there was no room
+	Pauses      []*Pause      `json:"pauses"`          // that NHTSA's trouble led to
 	Took        time.Duration `json:"-"`
 	NotModelled []string      `json:"notModelled"`
 	Setup       Setup         `json:"-"`
@@ -305,6 +321,8 @@ type Point struct {
 	Line       float64            `json:"line"`
 	P50        float64            `json:"waitP50"`
 	P95        float64            `json:"waitP95"`
+	Slots      float64            `json:"slots,omitempty"` // in force, where NHTSA may say no
+	Held       float64            `json:"held,omitempty"`  // share of the time
 	WriteUnits float64            `json:"writeUnits"`
 	ReadUnits  float64            `json:"readUnits"`
 }
@@ -318,10 +336,15 @@ type WaitBucket struct {
 func (b *book) report(s *sim) *Report {
 	b.line(s, nil)
 	s.countLive(0)
+	if s.troubled {
+		for _, g := range s.items {
+			g.pause.passes(s, &g.cur.s)
+		}
+	}
 	seconds := s.For.Seconds()
 	r := &Report{Seed: s.Seed, For: s.For, ForSeconds: seconds, Offered: b.offer, Requests: b.requests, Retried: b.retried, Calls: b.calls_,
 		Peak: b.peak, Slots: s.Knobs.MaxInFlight * s.Gates, Window: s.oracle.fullest, Burst: s.Knobs.Burst * s.Gates, PeakLine: b.peakLine,
-		NTenants: len(s.callers), InVain: b.vain, Asked: b.asked, NotModelled: NotModelled, Setup: s.Setup, Busy: b.busy / seconds, Instances: s.warm}
+		NTenants: len(s.callers), InVain: b.vain, Asked: b.asked, Stale: b.stale, PutOff: b.putOff, Pauses: b.pauses, NotModelled: NotModelled, Setup: s.Setup, Busy: b.busy / seconds, Instances: s.warm}
 	var all tally
 	for i, name := range []string{"single decodes", "batches"} {
 		t := &b.routes[i]
@@ -348,7 +371,7 @@ func (b *book) report(s *sim) *Report {
 			refused += n
 		case o.stored():
 			stored += n
-		case o == Live:
+		case o == Live, o == Refreshed:
 			live += n
 		}
 	}
@@ -397,7 +420,7 @@ func (b *book) report(s *sim) *Report {
 		p := &b.spans[i]
 		at := float64(b.length) / 1e6
 		pt := Point{At: (float64(i) + .5) * at / 3600, ByName: map[string]float64{}, Calls: float64(p.calls) / at, InFlight: p.busy / float64(b.length),
-			Line: p.lined / float64(b.length), P50: p.waits.quantile(.5).Seconds(), P95: p.waits.quantile(.95).Seconds()}
+			Line: p.lined / float64(b.length), Slots: p.slots / float64(b.length), Held: p.held / float64(b.length) / float64(s.Gates), P50: p.waits.quantile(.5).Seconds(), P95: p.waits.quantile(.95).Seconds()}
 		for o, n := range p.counts {
 			pt.Rates[o] = float64(n) / at
 			if n > 0 {
@@ -426,7 +449,7 @@ func share(n, of int64) float64 {
 }
 
 func group(name string, t *tally) Group {
-	g := Group{Name: name, Wait: t.waits.quantiles(), Refusals: t.refused.quantiles(), Stored: t.stored.quantiles(), Live: t.counts[Live]}
+	g := Group{Name: name, Wait: t.waits.quantiles(), Refusals: t.refused.quantiles(), Stored: t.stored.quantiles(), Live: t.counts[Live] + t.counts[Refreshed]}
 	for o, n := range t.counts {
 		g.Requests += n
 		if Outcome(o).answer() {

@@ -25,12 +25,32 @@ func (s *sim) grant(r *request, stamp gate.Micros, end gate.Millis) {
 	s.callStarts(r)
 	took := s.Upstream.draw(s.rng)
 	r.result.Kind, r.outcome = gate.Succeeded, Live
+	if r.refreshes {
+		r.outcome = Refreshed
+	}
 	if s.Failing > 0 && s.rng.Float64() < s.Failing {
-		r.result.Kind, r.outcome, r.retry = gate.Failed, UpstreamFailed, 5*time.Second
+		r.result.Kind, r.outcome, r.retry = gate.Failed, UpstreamFailed, retryFault
+	}
+	switch t := s.troubleAt(r); {
+	case t == nil:
+	case t.Kind == Says503:
+		r.result.Kind, r.outcome, r.retry = gate.Failed, UpstreamFailed, max(retryFault, t.RetryAfter)
+		if t.RetryAfter > 0 { // whoever names a time is obeyed
+			r.result.Kind, r.result.RetryAfter = gate.Throttled, t.RetryAfter
+		}
+	default:
+		r.result = gate.Outcome{Kind: gate.Throttled, RetryAfter: t.RetryAfter, Blocked: t.Kind == Says403}
+		r.outcome, r.retry = UpstreamThrottled, gate.PauseThrottled
+		if r.result.Blocked {
+			r.retry = gate.PauseBlocked
+		}
+		if t.RetryAfter > 0 {
+			r.retry = t.RetryAfter
+		}
 	}
 	if most := min(left, s.UpstreamTimeout); took > most {
 		took = most
-		r.result.Kind, r.outcome, r.retry = gate.Failed, UpstreamTimedOut, 5*time.Second
+		r.result.Kind, r.outcome, r.retry = gate.Failed, UpstreamTimedOut, retryFault
 	}
 	r.result.Took = took
 	s.after(r, took, calls)
@@ -69,6 +89,7 @@ func (s *sim) countLive(n int) {
 
 func (s *sim) called(r *request) {
 	s.countLive(-1)
+	s.instances[r.in].item.pause.hears(r.result.Kind)
 	s.release(r)
 }
 
@@ -96,7 +117,11 @@ func (s *sim) freed(r *request) {
 			return
 		}
 	}
-	if r.outcome != Live {
+	if !r.outcome.answer() {
+		// The release may have begun a longer pause for everybody.
+		if h := s.instances[r.in].seen.s.InForce(s.clock(r)); r.result.Kind != gate.Abandoned && h != (gate.Hold{}) {
+			r.retry = max(r.retry, gate.RetryAfter(h.Until.Time().Sub(s.clock(r).Time())))
+		}
 		s.quitFlight(r)
 		return
 	}
@@ -115,6 +140,7 @@ func (s *sim) freed(r *request) {
 // lands is the answer reaching the table.
 func (s *sim) lands(r *request) {
 	if r.vin >= 0 {
+		delete(s.rests, r.vin)
 		s.fetched[r.vin] = s.second()
 		s.instances[r.in].memory.keep(r.vin, s.second())
 	}
@@ -141,6 +167,11 @@ func (s *sim) throttled(r *request) {
 // refuse ends a request without places in time.
 func (s *sim) refuse(r *request, why Outcome, retry time.Duration) {
 	r.outcome, r.retry = why, retry
+	if foreseen := r.refreshes && !r.leads && r.gr.ID != "" && why != Unreadable; foreseen { // all are to know that it rests
+		s.book.write(s.now, rows, 1)
+		s.plan(s.now+s.wire(), puts, r.index)
+		return
+	}
 	s.quitFlight(r)
 }
 
@@ -151,12 +182,20 @@ func (s *sim) quitFlight(r *request) {
 		s.plan(s.now+s.wire(), quits, r.index)
 		return
 	}
+	if r.refreshes {
+		s.show(r)
+		return
+	}
 	s.plan(max(s.now, r.charged), ends, r.index)
 }
 
 func (s *sim) quits(r *request) {
 	if f := r.flight; f != nil && r.leads {
 		f.all, f.why, f.retry = r.outcome.everybodys(), r.outcome, r.retry
+	}
+	if r.refreshes {
+		s.rests[r.vin] = s.now + micros(refreshRest)
+		s.hush(r, refreshRest)
 	}
 	s.endFlight(r)
 	s.plan(s.now+s.wire(), quit, r.index)
@@ -192,6 +231,8 @@ func (s *sim) finish(r *request) {
 // settle ends one who shared another's call in the same instance, or lets it stand for itself.
 func (s *sim) settle(f, leader *request) {
 	switch {
+	case leader.outcome.stored():
+		f.outcome, f.stale = leader.outcome, leader.stale
 	case leader.outcome.answer():
 		f.outcome = Shared
 	case leader.outcome.everybodys(), leader.tenant == f.tenant:

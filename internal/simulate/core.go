@@ -41,6 +41,14 @@ func (v *version) certain(now gate.Micros, r gate.Request) *gate.Refusal { retur
 // question is nil (ok false) for a caller whom the version knows.
 func (s *sim) question(r *request, v *version, asks gate.Request) (q question, ok bool) {
 	c := &s.callers[r.tenant]
+	if asks.Optional {
+		return q, false
+	}
+	if len(v.s.Owned) > 0 {
+		if _, holds := v.s.Owned[c.flow]; holds {
+			return q, false
+		}
+	}
 	if len(v.s.Flows) > 0 {
 		if _, waits := v.s.Flows[c.flow]; waits {
 			return q, false
@@ -190,6 +198,10 @@ func (s *sim) send(r *request, now gate.Micros, refusal gate.Refusal) (gate.Sent
 func (s *sim) sendAway(r *request, refusal gate.Refusal) {
 	r.outcome = refusedBy(refusal)
 	now := s.clock(r)
+	if r.refreshes { // nobody comes back for it
+		s.refuse(r, r.outcome, refusal.RetryAfter)
+		return
+	}
 	if refusal.Cause == gate.Held {
 		s.refuse(r, r.outcome, gate.AfterHold(refusal, r.gr.ID))
 		return

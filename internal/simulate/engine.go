@@ -24,6 +24,8 @@ const (
 	knowsAccount
 	foresees // it is its turn in the instance
 	foreseen // the gate has been read
+	puts     // the refresh of a stale answer off
+	put
 	elects
 	elected
 
@@ -76,6 +78,7 @@ type instance struct {
 
 	accounts map[int32]account
 	memory   memory
+	hushed   map[int32]gate.Micros // by VIN: a stale answer is shown without a look until then
 }
 
 // turnstile lets one request of an instance through at a time.
@@ -184,6 +187,8 @@ type brief struct {
 
 	flight    *flight
 	leads     bool
+	refreshes bool // a stale answer, which goes out if nothing newer comes
+	stale     bool // what goes out
 	looks     int
 	followers []int32 // of its own instance
 	outcome   Outcome
@@ -194,10 +199,13 @@ type brief struct {
 // dealings are those with the gate, of the few that have any: most requests find a stored answer.
 type dealings struct {
 	gr     gate.Request
+	lots   [2]float64 // drawn once, for foreseeing and asking
 	shy    float64
+	age    time.Duration // of the view it foresees on
 	fresh  bool
 	wrote  bool
 	writes int
+	door   time.Duration // between two looks for a place of its own
 
 	admit    *gate.Admit
 	enqueue  *gate.Enqueue
@@ -240,7 +248,8 @@ type sim struct {
 	callers   []caller
 	bucketsT  [2]gate.Micros // a tenant's time for one token: anonymous, keyed
 
-	fetched  []uint32 // by VIN: when its answer came, in seconds after the start + 1; 0: none
+	fetched  []uint32              // by VIN: when its answer came, in seconds after one CacheTTL before the start, + 1; 0: none
+	rests    map[int32]gate.Micros // by VIN: its stale answer is not refreshed until then
 	flights  map[int32]*flight
 	local    map[uint64]int32 // instance and VIN -> the request that flies
 	zipf     ranks
@@ -248,6 +257,7 @@ type sim struct {
 	liveFrom gate.Micros
 	oracle   oracle
 	bucket   gcra.Bucket
+	troubled bool // NHTSA may say no
 
 	book *book
 }
@@ -279,13 +289,13 @@ func newSim(m Setup) *sim {
 	// A Monday at midnight, one week after the epoch of the gate's times.
 	start := gate.MicrosOf(time.Date(2026, 1, 12, 0, 0, 0, 0, time.UTC))
 	s := &sim{Setup: m, rng: rand.New(rand.NewPCG(m.Seed, 1)), now: start, start: start, end: start + micros(m.For),
-		flights: map[int32]*flight{}, zipf: newRanks(m.VINs, m.Zipf), bucket: m.Knobs.Bucket()}
+		flights: map[int32]*flight{}, rests: map[int32]gate.Micros{}, zipf: newRanks(m.VINs, m.Zipf), bucket: m.Knobs.Bucket(), troubled: len(m.Troubles) > 0 || m.Failing > 0}
 	if m.Concurrency > 1 {
 		s.local = map[uint64]int32{}
 	}
 	knobs := len(m.Knobs.Pack())
-	for range m.Gates {
-		g := &item{knobs: knobs}
+	for n := range m.Gates {
+		g := &item{knobs: knobs, number: n, nhtsa: newNHTSA(m.Troubles), pause: pausing{since: start}}
 		g.put(start, gate.NewState(m.Knobs, start, false))
 		s.items = append(s.items, g)
 	}
@@ -306,8 +316,9 @@ func newSim(m Setup) *sim {
 	}
 	s.bucketsT = [2]gate.Micros{tokenTime(m.Anonymous), tokenTime(m.Keyed)}
 	s.fetched = make([]uint32, m.VINs)
+	ages := rand.New(rand.NewPCG(m.Seed, 2))
 	for i := range s.zipf.upTo(m.Stored) {
-		s.fetched[i] = 1
+		s.fetched[i] = s.second() - uint32(ages.Int64N(int64(m.CacheSoftTTL/time.Second)))
 	}
 	s.oracle = oracle{rate: m.Knobs.RatePerSecond * float64(m.Gates)}
 	s.book = newBook(s)
@@ -346,6 +357,9 @@ func (c *caller) key(route gate.Route) gate.Key {
 	}
 	return gate.Key{Route: route, Tenant: gate.Anonymous}
 }
+
+// own is how many of the places that all anonymous callers share it may hold.
+func (c *caller) own() int { return tenant.Caller{Anonymous: !c.keyed}.Own() }
 
 func (c *caller) plan(m *Setup) tenant.Plan {
 	if c.keyed {
@@ -420,10 +434,16 @@ func (s *sim) do(do step, r *request) {
 	case knowsAccount:
 		s.knowsAccount(r)
 	case foresees:
-		s.foresees(r)
+		if s.look(r, r.age, foreseen) {
+			s.foreseen(r)
+		}
 	case foreseen:
 		s.sawGate(r)
 		s.foreseen(r)
+	case puts:
+		s.puts(r)
+	case put:
+		s.show(r)
 	case elects:
 		s.elects(r)
 	case elected:
@@ -436,7 +456,7 @@ func (s *sim) do(do step, r *request) {
 	case outside:
 		s.turn(&s.instances[r.in].entrance, r, comes)
 	case comes:
-		if s.look(r, gate.ViewAge, planned) {
+		if s.look(r, gate.FreshAge, planned) {
 			s.planned(r)
 		}
 	case soon:
@@ -489,6 +509,10 @@ func (s *sim) do(do step, r *request) {
 	case quits:
 		s.quits(r)
 	case quit:
+		if r.refreshes {
+			s.show(r)
+			return
+		}
 		s.plan(max(s.now, r.charged), ends, r.index)
 	}
 }

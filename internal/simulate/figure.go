@@ -30,11 +30,14 @@ const (
 	wine
 	grey
 	pink
+	lime
+	rose
+	coral
 	tones
 )
 
-var light = [tones]string{"#1b1f24", "#667079", "#e4e7ea", "#ffffff", "#2f6db5", "#84b3e3", "#2a9aa0", "#2c9a5f", "#e2802f", "#f0b84a", "#a0703a", "#8059b8", "#d2483f", "#8f2a3c", "#9aa3ab", "#cf5f95"}
-var dark = [tones]string{"#e8eaed", "#9aa3ad", "#2c3138", "#16191d", "#5d9be6", "#a5c8ee", "#4fc0c4", "#4cc283", "#f09a52", "#f5cb6d", "#c0915b", "#a888dc", "#ef6d63", "#c4566b", "#7d868f", "#e48ab5"}
+var light = [tones]string{"#1b1f24", "#667079", "#e4e7ea", "#ffffff", "#2f6db5", "#84b3e3", "#2a9aa0", "#2c9a5f", "#e2802f", "#f0b84a", "#a0703a", "#8059b8", "#d2483f", "#8f2a3c", "#9aa3ab", "#cf5f95", "#8fc04a", "#e9a3c4", "#f08a7d"}
+var dark = [tones]string{"#e8eaed", "#9aa3ad", "#2c3138", "#16191d", "#5d9be6", "#a5c8ee", "#4fc0c4", "#4cc283", "#f09a52", "#f5cb6d", "#c0915b", "#a888dc", "#ef6d63", "#c4566b", "#7d868f", "#e48ab5", "#a9d46a", "#b77494", "#f7aba2"}
 
 // The library draws in these, which nothing else has: the page names each as a variable, a file replaces each.
 func (t tone) drawn() charts.Color { return charts.ColorRGB(1, 2, uint8(t)) }

@@ -25,8 +25,8 @@ var pageTemplate = template.Must(template.New("report.html").Funcs(template.Func
 }).ParseFS(pages, "*.html"))
 
 // toneOf is the colour of an outcome, everywhere.
-var toneOf = [outcomes]tone{FromMemory: blue, FromTable: sky, Shared: teal, Live: green, TenantDry: violet, NoToken: orange, LineFull: amber, NoSlotInTime: brown,
-	PlacesFull: pink, Throttled: red, Unavailable: wine, TooLate: grey, UpstreamFailed: wine, UpstreamTimedOut: red, Unreadable: ink, NoInstance: grey}
+var toneOf = [outcomes]tone{FromMemory: blue, FromTable: sky, Shared: teal, Refreshed: lime, Live: green, TenantDry: violet, NoToken: orange, LineFull: amber, NoSlotInTime: brown,
+	PlacesFull: pink, OwnFull: rose, Throttled: red, Unavailable: wine, TooLate: grey, UpstreamThrottled: coral, UpstreamFailed: wine, UpstreamTimedOut: red, Unreadable: ink, NoInstance: grey}
 
 func usd(x float64) string {
 	switch {
@@ -86,7 +86,7 @@ func (r *Report) HTML(w io.Writer) error {
 	return pageTemplate.Execute(w, map[string]any{
 		"R": r, "Figures": figures, "Counts": counts, "Costs": costs, "Wait": wait, "Knobs": r.Setup.Knobs.Named(), "Title": r.title(),
 		"Answered": 1 - r.Refused, "Light": palette(light), "Dark": palette(dark), "Setup": r.Setup,
-		"Budget": r.budgetText(), "Items": r.items(),
+		"Budget": r.budgetText(), "Items": r.items(), "Pauses": r.pauseRows(), "PausesText": pausesText(r),
 	})
 }
 
@@ -147,8 +147,8 @@ func (r *Report) figures() []figure {
 		return append(v, v[len(v)-1]) // to the end of the last part
 	}
 	var all, asked []line
-	for _, o := range []Outcome{Live, Shared, FromMemory, FromTable, TenantDry, NoToken, LineFull, NoSlotInTime, PlacesFull, Throttled, Unavailable, TooLate,
-		UpstreamFailed, UpstreamTimedOut, Unreadable, NoInstance} {
+	for _, o := range []Outcome{Live, Refreshed, Shared, FromMemory, FromTable, TenantDry, NoToken, LineFull, NoSlotInTime, PlacesFull, OwnFull, Throttled, Unavailable, TooLate,
+		UpstreamThrottled, UpstreamFailed, UpstreamTimedOut, Unreadable, NoInstance} {
 		if r.Counts[o].N == 0 {
 			continue
 		}
@@ -171,10 +171,14 @@ func (r *Report) figures() []figure {
 	if f, ok := r.waitFigure(); ok {
 		figures = append(figures, f)
 	}
+	slots := []line{{"calls under way", green, column(func(p Point) float64 { return p.InFlight })}, {"callers in the line", amber, column(func(p Point) float64 { return p.Line })}}
+	if len(r.Pauses) > 0 {
+		slots = append(slots, line{"slots in force", ink, column(func(p Point) float64 { return p.Slots })})
+		figures = append(figures, over("Pauses", "The share of the time in which nobody might start a call, because NHTSA had asked for it or failed. After each the slots in force grow back one by one: see below.",
+			func(x float64) string { return trimmed(100*x) + " %" }, line{"nobody may start", red, column(func(p Point) float64 { return p.Held })}))
+	}
 	figures = append(figures,
-		over("Slots and line", fmt.Sprintf("On average over each part of the time. Of %d slots %d were in use at most; the longest line had %d callers.", r.Slots, r.Peak, r.PeakLine), nil,
-			line{"calls under way", green, column(func(p Point) float64 { return p.InFlight })},
-			line{"callers in the line", amber, column(func(p Point) float64 { return p.Line })}),
+		over("Slots and line", fmt.Sprintf("On average over each part of the time. Of %d slots %d were in use at most; the longest line had %d callers.", r.Slots, r.Peak, r.PeakLine), nil, slots...),
 		over("DynamoDB", "Units a second over all items. One item takes 1,000 written and 3,000 read; the table below has the busiest second of each.", nil,
 			line{"read units", sky, column(func(p Point) float64 { return p.ReadUnits })},
 			line{"write units", violet, column(func(p Point) float64 { return p.WriteUnits })}))

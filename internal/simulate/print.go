@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -32,6 +33,9 @@ func (r *Report) Print(w io.Writer) error {
 		}
 	}
 	p.table(rows)
+	if r.Stale > 0 {
+		p.line("%s of the stored answers were past CACHE_SOFT_TTL; %s were not refreshed because others wanted the budget", whole(r.Stale), whole(r.PutOff))
+	}
 	rows = [][]string{{"", "REQUESTS", "ANSWERED", "REFUSED", "LIVE", "WAIT P50", "P95", "P99", "TOLD NO IN P50", "P99", "FAIR"}}
 	for _, g := range r.Routes {
 		rows = append(rows, g.row())
@@ -59,6 +63,10 @@ func (r *Report) Print(w io.Writer) error {
 		{"longest line", strconv.Itoa(r.PeakLine)},
 		{"fairness (Jain)", fmt.Sprintf("%.3f between all callers, of what each got of its fair share", r.Fairness)},
 	})
+	if rows = r.pauseRows(); len(rows) > 1 {
+		p.table(rows)
+		p.line("%s", pausesText(r))
+	}
 	rows = [][]string{{"DYNAMODB", "WRITES", "UNITS", "READS", "UNITS", "MOST UNITS IN A SECOND, ONE ITEM"}}
 	most := []string{
 		fmt.Sprintf("%.0f written of %d, %.0f read of %d", r.MostWrites, ItemWriteUnits, r.MostReads, ItemReadUnits),
@@ -78,6 +86,44 @@ func (r *Report) Print(w io.Writer) error {
 		p.line("took %v", r.Took.Round(10*time.Millisecond))
 	}
 	return p.err
+}
+
+// mostPauses is how many a report lists.
+const mostPauses = 12
+
+// pauseRows are the pauses that NHTSA's trouble led to, with a head.
+func (r *Report) pauseRows() [][]string {
+	rows := [][]string{{"PAUSE AT", "WHY", "CALLS TOLD NO", "NOBODY STARTED FOR", "LEAST SLOTS", "ALL SLOTS AGAIN AFTER", "SENT AWAY"}}
+	for i, p := range r.Pauses {
+		if i == mostPauses {
+			rows = append(rows, []string{fmt.Sprintf("and %d more", len(r.Pauses)-i)})
+			break
+		}
+		again := "not before the end"
+		if p.Lasted > 0 {
+			again = lasting(p.Lasted)
+		}
+		held := lasting(p.Held)
+		if p.Holds > 1 {
+			held = fmt.Sprintf("%s in %d holds", held, p.Holds)
+		}
+		why := string(p.Why)
+		if r.Setup.Gates > 1 {
+			why = fmt.Sprintf("%s, gate %d", why, p.Gate+1)
+		}
+		rows = append(rows, []string{clock(p.At), why, whole(int64(p.Told)), held, fmt.Sprintf("%d of %d", p.Slots, r.Setup.Knobs.MaxInFlight), again, whole(p.Refused)})
+	}
+	return rows
+}
+
+// clock is a time after the start.
+func clock(seconds float64) string {
+	s := int(seconds)
+	return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
+}
+
+func lasting(seconds float64) string {
+	return inShort(time.Duration(math.Round(seconds)) * time.Second)
 }
 
 func (r *Report) budgetText() string {

@@ -28,7 +28,7 @@ type Setup struct {
 	UpstreamTimeout, RequestDeadline    time.Duration
 	BatchTokenCost                      int
 	Keyed, Anonymous                    tenant.Plan
-	CacheTTL                            time.Duration
+	CacheTTL, CacheSoftTTL              time.Duration
 
 	Instances   int           // at most
 	Warm        int           // of these when it begins; another starts when all are busy
@@ -40,11 +40,12 @@ type Setup struct {
 	Work        time.Duration // an instance's own time for a request
 
 	Upstream Latency
-	Failing  float64 // share of the calls that fail hard
+	Failing  float64   // share of the calls that fail hard
+	Troubles []Trouble // what NHTSA does besides
 
 	VINs   int     // different ones that are asked for; 0: each request another
 	Zipf   float64 // how much more often the popular ones are: 0 is equally often
-	Stored float64 // share of the requests whose answer is stored when it begins
+	Stored float64 // share of the requests whose answer is stored when it begins, of any age up to CacheSoftTTL
 
 	Streams []Stream
 
@@ -67,6 +68,14 @@ const (
 	mostBatch    = 50
 	promiseRest  = time.Second // gate/dynamo: how long the promise is left alone after it failed
 
+	acquireBudget, lookBudget = 700 * time.Millisecond, 700 * time.Millisecond // gate/dynamo: of the way in, and of a look
+
+	flightSlack = 500 * time.Millisecond // decode: what a flight may take beyond its waits, its call and what follows
+	idleLook    = time.Second            // decode: a stale answer is shown so long without a look where its caller alone is why it is not refreshed
+	refreshRest = time.Minute            // results.RestTime: an answer is left alone so long that could not be refreshed
+	lookAgain   = time.Second            // results: a stale answer is shown so long without a look while somebody else refreshes it
+	retryFault  = 5 * time.Second        // decode: when to come back after a failed call
+
 	// A partition of DynamoDB, and so an item, takes so much in a second.
 	ItemReadUnits, ItemWriteUnits = 3000, 1000
 )
@@ -74,10 +83,9 @@ const (
 // NotModelled is said wherever a report is shown.
 var NotModelled = []string{
 	"the time of a cold start; a request goes to any instance that is free, another starts when none is, and none goes away",
-	"answers past CACHE_SOFT_TTL are shown and not refreshed; an instance's memory of answers is the one Lambda's default is",
+	"an instance's memory of answers is the one Lambda's default is",
 	"lost answers, crashes and frozen processes: make chaos has them",
-	"NHTSA's 429 and 403, and the pauses and cuts of the limit after them: only calls that fail",
-	"identical VINs in a batch, and follow-up years",
+	"VINs that NHTSA does not know, or does not answer in time again and again; identical VINs in a batch; follow-up years",
 	"monthly costs of what does not depend on traffic (alarms, dashboard, NAT)",
 }
 
@@ -123,6 +131,14 @@ func (m Setup) Check() error {
 	}
 	if m.Upstream.Kind == "" {
 		fault("upstream: it has no latency")
+	}
+	if m.CacheTTL < time.Second || m.CacheSoftTTL < time.Second || m.CacheSoftTTL > m.CacheTTL {
+		fault("cache: answers are fresh for %v and stored for %v", m.CacheSoftTTL, m.CacheTTL)
+	}
+	for _, t := range m.Troubles {
+		if err := t.Check(); err != nil {
+			faults = append(faults, err)
+		}
 	}
 	if len(m.Streams) == 0 {
 		fault("nobody asks anything: there is no traffic")

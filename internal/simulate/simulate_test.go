@@ -28,7 +28,7 @@ func aModel(streams ...Stream) Setup {
 		StartGrace: 250 * time.Millisecond, Attempt: gate.Attempt},
 		MaxWait: 3 * time.Second, MaxWaitBatch: 15 * time.Second, BulkheadWait: 2 * time.Second, UpstreamTimeout: 10 * time.Second,
 		RequestDeadline: 27 * time.Second, BatchTokenCost: 1,
-		Keyed: tenant.Plan{RatePerSecond: 1, Burst: 20}, Anonymous: tenant.Plan{RatePerSecond: 1, Burst: 20}, CacheTTL: 720 * time.Hour,
+		Keyed: tenant.Plan{RatePerSecond: 1, Burst: 20}, Anonymous: tenant.Plan{RatePerSecond: 1, Burst: 20}, CacheTTL: 720 * time.Hour, CacheSoftTTL: 168 * time.Hour,
 		Instances: 1000, Warm: 10, Concurrency: 1, WireLeast: 1500 * time.Microsecond, WireMost: 4 * time.Millisecond, Lag: 10 * time.Millisecond,
 		ClockError: 5 * time.Millisecond, Work: time.Millisecond, VINs: 1_000_000, Zipf: 1, Stored: 0.8,
 		ItemReads: ItemReadUnits, ItemWrites: ItemWriteUnits, Streams: streams}
@@ -66,6 +66,18 @@ func situations() map[string]Setup {
 	add("no line", func(m *Setup) { m.MaxWait, m.Knobs.MaxQueued = 0, 0 }, people(60))
 	add("one instance, many at once", func(m *Setup) { m.Instances, m.Concurrency, m.VINs, m.Stored = 2, 64, 300, 0.1 }, people(60))
 	add("NHTSA fails", func(m *Setup) { m.Failing = 0.5 }, people(40))
+	add("NHTSA asks for pauses", func(m *Setup) {
+		m.Troubles = []Trouble{{Kind: Says429, At: time.Minute, Every: 90 * time.Second, For: 10 * time.Second, RetryAfter: 5 * time.Second}}
+	}, people(40))
+	add("NHTSA blocks", func(m *Setup) {
+		m.Troubles = []Trouble{{Kind: Says403, At: time.Minute, For: 10 * time.Second, RetryAfter: 20 * time.Second}, {Kind: Says503, At: 2 * time.Minute, For: 20 * time.Second}}
+	}, people(40), Stream{Name: "keys", Arrivals: Dealer, Size: 50, Every: 20 * time.Second, Tenants: 5, Keyed: true})
+	add("NHTSA has a limit of its own", func(m *Setup) {
+		m.Gates, m.Troubles = 2, []Trouble{{Kind: Limits, Rate: 1, Burst: 15, RetryAfter: 3 * time.Second}}
+	}, people(60))
+	add("answers grow old", func(m *Setup) {
+		m.CacheSoftTTL, m.CacheTTL, m.VINs, m.Concurrency = 20*time.Second, 60*time.Second, 2000, 3
+	}, people(20))
 	add("a long wait", func(m *Setup) { m.Knobs.MaxQueued, m.MaxWait, m.Knobs.BulkheadAnon = 64, 13*time.Second, 64 }, people(60))
 	add("DynamoDB throttles", func(m *Setup) { m.ItemReads, m.ItemWrites = 3, 8 }, people(100))
 	add("two gates", func(m *Setup) { m.Gates, m.ClockError = 2, 200*time.Millisecond }, people(80))
@@ -123,6 +135,11 @@ func TestAtTheEndNothingIsHeld(t *testing.T) {
 		for _, g := range s.items {
 			if st := g.cur.s; len(st.Leases)+len(st.Tickets)+len(st.Places)+len(st.Flows)+len(st.Batch) > 0 {
 				t.Errorf("%s: left: %+v", name, st)
+			}
+		}
+		for vin := range s.rests {
+			if s.rests[vin] > s.now+micros(refreshRest) {
+				t.Errorf("%s: VIN %d rests until %v", name, vin, s.rests[vin])
 			}
 		}
 		if len(s.spare) != len(s.chunks)*chunk || len(s.flights) > 0 || s.live != 0 || len(s.local) > 0 {
@@ -435,7 +452,7 @@ func TestARequestTakesFewStepsAndLittleMemory(t *testing.T) {
 		"events":                {float64(s.seq), 3.9},
 		"questions to the core": {float64(s.book.asked), 0.12},
 		"allocations":           {float64(after.Mallocs - before.Mallocs), 2.8},
-		"bytes":                 {float64(after.TotalAlloc - before.TotalAlloc), 450},
+		"bytes":                 {float64(after.TotalAlloc - before.TotalAlloc), 550},
 	} {
 		t.Logf("%.3f %s for each of %.0f requests", c.n/requests, what, requests)
 		if c.n/requests > c.most {
@@ -462,6 +479,9 @@ func TestThePageNeedsNothingElse(t *testing.T) {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q", want)
 		}
+	}
+	if strings.Contains(page, "Pauses") {
+		t.Error("pauses where NHTSA says yes")
 	}
 	if n := strings.Count(page, "<svg"); n < 6 {
 		t.Errorf("%d pictures", n)

@@ -110,7 +110,7 @@ func (r *Report) wait() Quantiles { return r.Routes[0].Wait }
 
 // served is the share of what had to be asked of NHTSA that was answered.
 func (r *Report) served() float64 {
-	stored := r.Counts[FromMemory].N + r.Counts[FromTable].N
+	stored := r.Counts[FromMemory].N + r.Counts[FromTable].N + r.Counts[Refreshed].N
 	if r.Requests == stored {
 		return 1
 	}

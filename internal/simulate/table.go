@@ -38,6 +38,10 @@ type item struct {
 	}
 	promised     int
 	promiseReads window
+
+	number int   // from 0 on
+	nhtsa  nhtsa // as the calls of this gate's address find it
+	pause  pausing
 }
 
 // window counts the units of one item in the second that is on.
@@ -166,6 +170,12 @@ func size(s *gate.State, knobs int) int {
 		n += len(p)
 		for _, id := range ids {
 			n += len(id)
+		}
+	}
+	for f, ids := range s.Owned {
+		n += 1 + len(f)
+		for _, id := range ids {
+			n += len(id) - len(f)
 		}
 	}
 	if s.Pause != 0 {
