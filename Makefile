@@ -105,7 +105,7 @@ run: deps local-binaries ## Serve the decode API on http://127.0.0.1:8080, with 
 	@exec $(BIN)/vingate run --port $(PORT) --upstream $(UPSTREAM) --data-dir .local --bin-dir $(BIN)
 
 .PHONY: test
-test: deps $(BIN)/aws-lambda-rie ## Run every test, the end-to-end ones included, with the race detector and in random order
+test: deps $(BIN)/aws-lambda-rie ## Run every test, the end-to-end ones included, with the race detector and in random order, and a minute under fire
 	@tools/need cc
 	@tools/need chromium
 	@CGO_ENABLED=1 go test -race -shuffle=on -timeout 8m ./...
@@ -117,6 +117,8 @@ test: deps $(BIN)/aws-lambda-rie ## Run every test, the end-to-end ones included
 	@cd tools/bench && go test -shuffle=on ./...
 	@cd tools/fire && go test -shuffle=on ./...
 	@cd tools/peers && go test -shuffle=on ./...
+	@# Last and alone: the product on real processes under every kind of fault, for a minute and a quarter, judged from outside (docs/proof.md).
+	$(call fire,chaos) --brief --seed 1
 
 .PHONY: screenshots
 screenshots: deps ## Make the pictures of the page in docs/images anew, in Chromium, from the states its tests go through
@@ -165,7 +167,7 @@ LOAD ?=
 # go run would add a last line of its own to that of a verdict.
 fire = @mkdir -p $(BIN); cd tools/fire && go build -o ../../$(BIN)/fire-$(1) ./$(1) && ../../$(BIN)/fire-$(1)
 .PHONY: chaos
-chaos: deps ## Put the built product under fire for three minutes and judge it from outside; SEED=n plays a plan again, CHAOS=--verbose tells it
+chaos: deps ## Put the built product under fire for three minutes and judge it from outside; SEED=n plays a plan again, CHAOS=--verbose tells it, CHAOS="--break P3" breaks a promise
 	$(call fire,chaos) --seed $(SEED) $(CHAOS)
 
 .PHONY: soak

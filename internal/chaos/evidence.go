@@ -14,19 +14,20 @@ type Evidence struct {
 	Knobs                                                            gate.Knobs    // at the start; Changes say what of them changed
 	Patience, PatienceBatch, BulkheadWait, UpstreamTimeout, Deadline time.Duration // of the configuration
 
-	Calls    []standin.Call // the stand-in's log
-	Answers  []Answer
-	Writes   []Write  // every write that the store applied to the shared budget, in order
-	Changes  []Change // of the numbers, the beginning included
-	Stops    []Span   // instances that stood still
+	Calls    []standin.Call // the stand-in's log, in order
+	Answers  []Told         // what everybody got
+	Book     *Book          // every write that the store applied to the shared budget
+	Changes  []Change       // of the numbers, the beginning included
+	Stops    []Span         // instances that stood still
 	Kills    []Span
 	Outages  []Span // nobody reached the store
 	Troubled []Span // anything at all was wrong with the store
 
-	Rows map[string]map[string]string // what the data say about each VIN that was answered
-
 	Final     gate.State
 	Processes []Process
+	Struck    map[Kind]int
+	Late      Lateness
+	Stalled   float64  // share of the time in which anybody waited for a processor, 0: not known
 	Refused   []string // faults of the judge's own tools that would make a verdict worthless
 }
 
@@ -79,5 +80,11 @@ type Process struct {
 	Files       int   // open descriptors
 	Goroutines  int   // 0: not told
 	Memory      int64 // resident bytes
-	Early       int64 // the same when it had served for a tenth of its life, 0: unknown
+	Early       Early
+}
+
+// Early is the same when it had served 100 requests; zeros are unknown.
+type Early struct {
+	Files, Goroutines int
+	Memory            int64
 }

@@ -1,7 +1,6 @@
 package chaos
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -16,12 +15,14 @@ import (
 )
 
 // What the judge allows for. None of it makes a promise weaker than the machine's own imprecision: a call is seen where the stand-in's
-// scheduler sees it, not where it left.
+// scheduler sees it, not where it left. Bounds in wall time, and they alone, grow with what the machine was measured to be late at that time.
 const (
 	hangUpSeen = 250 * time.Millisecond  // until the stand-in has noticed that a caller hung up
-	scheduling = 1500 * time.Millisecond // a process that was not run in time by a busy machine
+	grip       = 1500 * time.Millisecond // how long before its call a process may have been stopped between its last look at the clock and the socket
 	change     = 1500 * time.Millisecond // a change of knobs is under way: a grant of before it may start until then
 	spread     = 1500 * time.Millisecond // until what one instance heard of NHTSA is in the shared budget
+	own        = time.Second             // what the gate's own calls may take beyond a wait
+	tardy      = 100 * time.Millisecond  // a machine that lets one sleep so long may let an attempt of 120 ms run out
 )
 
 // Verdict is what came of one promise.
@@ -32,11 +33,17 @@ type Verdict struct {
 	Broken  []string // each breach, in words
 	Numbers string
 	Excused int // breaches of processes that were stopped by force, which the promise leaves out
+	Late    int // breaches of a bound in wall time by no more than the machine was late
+	LateBy  time.Duration
 }
+
+// late notes a breach that the machine's own lateness explains.
+func (v *Verdict) late(by time.Duration) { v.Late, v.LateBy = v.Late+1, max(v.LateBy, by) }
 
 // Judge holds the promises against the evidence.
 func Judge(e Evidence) []Verdict {
-	j := judge{e}
+	j := judge{e: e}
+	j.match()
 	verdicts := []Verdict{j.slots(), j.rate(), j.quota(), j.bulkheads(), j.fair(), j.bounded(), j.noLeak(), j.once(), j.honest(), j.yield(), j.returning(), j.closed(), j.atRest()}
 	for _, fault := range e.Refused {
 		verdicts = append(verdicts, Verdict{Promise: "--", What: "the test itself", Seen: 1, Broken: []string{fault}})
@@ -57,7 +64,11 @@ func Table(w io.Writer, seed uint64, verdicts []Verdict) int {
 		case v.Seen == 0:
 			verdict = "unseen"
 		}
-		_, _ = fmt.Fprintf(w, "%-4s %-11s %7d %8d  %s: %s\n", v.Promise, verdict, v.Seen, v.Excused, v.What, v.Numbers)
+		late := ""
+		if v.Late > 0 {
+			late = fmt.Sprintf("; %d excused: machine up to %v late", v.Late, v.LateBy.Round(time.Millisecond))
+		}
+		_, _ = fmt.Fprintf(w, "%-4s %-11s %7d %8d  %s: %s%s\n", v.Promise, verdict, v.Seen, v.Excused+v.Late, v.What, v.Numbers, late)
 	}
 	for _, v := range verdicts {
 		for i, b := range v.Broken {
@@ -77,7 +88,58 @@ func Table(w io.Writer, seed uint64, verdicts []Verdict) int {
 	return len(broken)
 }
 
-type judge struct{ e Evidence }
+type judge struct {
+	e      Evidence
+	leases map[int]*Lease // of each call, by its number; none: it had none of its own
+	past   map[int]bool   // the lease had been given back, or taken away, when the call began
+	used   map[*Lease]bool
+}
+
+// late is how long the machine let somebody wait between two moments, and in the second before.
+func (j *judge) late(from, until time.Time) (sum, most time.Duration) {
+	return j.e.Late.Between(from.Add(-time.Second), until)
+}
+
+// match gives each call a lease of its own: one of its caller's, granted before it, and still held if there is such a one.
+func (j *judge) match() {
+	j.leases, j.past, j.used = map[int]*Lease{}, map[int]bool{}, map[*Lease]bool{}
+	of := map[string][]*Lease{} // granted, not used yet
+	next := 0
+	for n, c := range j.e.Calls {
+		at := micros(c.Start)
+		for ; next < len(j.e.Book.Leases) && !j.e.Book.Leases[next].Granted.After(at); next++ {
+			l := j.e.Book.Leases[next]
+			of[l.Of.Name] = append(of[l.Of.Name], l)
+		}
+		if len(c.VINs) == 0 {
+			continue
+		}
+		name, best := flow(c.VINs[0]), -1
+		for i, l := range of[name] {
+			if held := l.Gone.IsZero() || !l.Gone.Before(at); held && (best < 0 || sooner(l.Gone, of[name][best].Gone)) {
+				best = i
+			}
+		}
+		if best < 0 && len(of[name]) > 0 {
+			best = len(of[name]) - 1
+			j.past[n] = true
+		}
+		if best >= 0 {
+			j.leases[n], j.used[of[name][best]] = of[name][best], true
+			of[name] = slices.Delete(of[name], best, best+1)
+		}
+	}
+}
+
+// sooner says whether a lease that went at a went before one that went at b; zero is never.
+func sooner(a, b time.Time) bool { return !a.IsZero() && (b.IsZero() || a.Before(b)) }
+
+// breaches puts what the book found against a promise into its verdict.
+func (j *judge) breaches(v *Verdict) {
+	for _, f := range j.e.Book.broken[v.Promise] {
+		v.Broken = append(v.Broken, fmt.Sprintf("at %s %s", j.when(f.at), f.text))
+	}
+}
 
 func micros(us int64) time.Time { return time.UnixMicro(us) }
 
@@ -121,12 +183,13 @@ func (j *judge) limitAt(from, until time.Time) int {
 			declared = max(declared, c.InFlight)
 		}
 	}
-	first := sort.Search(len(j.e.Writes), func(i int) bool { return j.e.Writes[i].At.After(from) })
-	for _, w := range j.e.Writes[max(0, first-1):] {
-		if w.At.After(until) {
+	steps := j.e.Book.Steps
+	first := sort.Search(len(steps), func(i int) bool { return steps[i].At.After(from) })
+	for _, s := range steps[max(0, first-1):] {
+		if s.At.After(until) {
 			break
 		}
-		item = max(item, w.State.Limit)
+		item = max(item, s.Limit)
 	}
 	if item == 0 {
 		return declared
@@ -134,34 +197,47 @@ func (j *judge) limitAt(from, until time.Time) int {
 	return min(declared, item)
 }
 
-// slots is P1: at every start, the calls under way are within the limit of when it was admitted.
+// slots is P1: at every start, the calls under way are within the limit of when it was admitted, and no call runs on a lease that is not held any more.
 func (j *judge) slots() Verdict {
 	v := Verdict{Promise: "P1", What: "calls at once", Seen: len(j.e.Calls)}
 	peak, within := 0, 0
-	calls := slices.Clone(j.e.Calls)
-	slices.SortFunc(calls, func(a, b standin.Call) int { return int(a.Start - b.Start) })
 	var open []standin.Call
-	for _, c := range calls {
+	for n, c := range j.e.Calls {
 		at := micros(c.Start)
+		if l := j.leases[n]; l != nil && j.past[n] {
+			if j.stopped(instance(c.By), l.Granted.Add(-grip), at) {
+				v.Excused++
+			} else {
+				v.Broken = append(v.Broken, fmt.Sprintf("at %s a call started, its lease was gone since %s", j.when(at), j.when(l.Gone)))
+			}
+		}
 		open = slices.DeleteFunc(open, func(o standin.Call) bool { return !end(o).After(at) })
 		open = append(open, c)
-		limit := j.limitAt(at.Add(-scheduling), at)
+		limit := j.limitAt(at.Add(-grip), at)
 		if peak = max(peak, len(open)); len(open) <= limit {
 			within++
 			continue
 		}
 		// Excused are calls of a process that was stopped while it had them, past its lease, or just before it made them.
-		pushed := 0
-		for _, o := range open {
-			if j.stopped(instance(o.By), micros(o.Start).Add(-scheduling), at) {
+		pushed, noted := 0, 0
+		var by time.Duration
+		for i, o := range open {
+			late, _ := j.late(at, end(o))
+			switch over := end(o).Sub(at); {
+			case j.stopped(instance(o.By), micros(o.Start).Add(-grip), at):
 				pushed++
+			case i < len(open)-1 && over <= late: // it was over, and the stand-in was late to say so
+				noted, by = noted+1, max(by, over)
 			}
 		}
-		if len(open)-pushed <= limit {
+		switch {
+		case len(open)-pushed <= limit:
 			v.Excused++
-			continue
+		case len(open)-pushed-noted <= limit:
+			v.late(by)
+		default:
+			v.Broken = append(v.Broken, fmt.Sprintf("at %s %d calls under way, the limit is %d (%d of them of processes that stood still)", j.when(at), len(open), limit, pushed))
 		}
-		v.Broken = append(v.Broken, fmt.Sprintf("at %s %d calls under way, the limit is %d (%d of them of processes that stood still)", j.when(at), len(open), limit, pushed))
 	}
 	v.Numbers = fmt.Sprintf("at most %d; limits from 1 to %d; %d starts within, %d beside a process that was stopped past its lease", peak, j.mostInFlight(), within, v.Excused)
 	return v
@@ -226,7 +302,7 @@ func (j *judge) rate() Verdict {
 		// Once more without those that a process made after it had been stopped on its way to the socket.
 		worst = j.window(func(c standin.Call) bool {
 			at := micros(c.Start)
-			if j.stopped(instance(c.By), at.Add(-scheduling), at) {
+			if j.stopped(instance(c.By), at.Add(-grip), at) {
 				excused++
 				return false
 			}
@@ -273,72 +349,63 @@ func (j *judge) window(counts func(standin.Call) bool) worstWindow {
 // quota: NHTSA's stand-in has a quota of the same numbers, and never had to use it.
 func (j *judge) quota() Verdict {
 	v := Verdict{Promise: "P1+2", What: "the stand-in's own strict quota", Seen: len(j.e.Calls)}
-	for _, c := range j.e.Calls {
+	for n, c := range j.e.Calls {
 		if c.Kind != standin.AnswerQuotaRate && c.Kind != standin.AnswerQuotaConcurrency {
 			continue
 		}
 		at := micros(c.Start)
-		if j.stopped(0, at.Add(-j.e.Knobs.LeaseTTL-scheduling), at) {
+		if j.stopped(0, at.Add(-j.e.Knobs.LeaseTTL-grip), at) {
 			v.Excused++
+			continue
+		}
+		if c.Kind == standin.AnswerQuotaConcurrency && slices.ContainsFunc(j.e.Calls[max(0, n-64):n], func(o standin.Call) bool {
+			late, _ := j.late(at, end(o))
+			over := end(o).Sub(at)
+			return over > 0 && over <= late // that one was over, and the stand-in was late to say so
+		}) {
+			late, _ := j.late(at, at)
+			v.late(late)
 			continue
 		}
 		v.Broken = append(v.Broken, fmt.Sprintf("at %s a call was answered with %s", j.when(at), c.Kind))
 	}
-	v.Numbers = fmt.Sprintf("%d calls above it", len(v.Broken)+v.Excused)
+	v.Numbers = fmt.Sprintf("%d calls above it", len(v.Broken)+v.Excused+v.Late)
 	return v
 }
 
 // bulkheads is P3: places in the item, and live calls at the stand-in by whose VIN they are about.
 func (j *judge) bulkheads() Verdict {
-	v := Verdict{Promise: "P3", What: "places of each key"}
-	most, live, batches := map[bool]int{}, 0, 0
-	anon := gate.Key{Route: gate.Interactive, Tenant: gate.Anonymous}.Place()
-	skew := gate.Millis(j.e.Knobs.SkewBound.Milliseconds())
-	for _, w := range j.e.Writes {
-		now := gate.MicrosOf(w.At).Millis()
-		for place, ids := range w.State.Places {
-			v.Seen++
-			n := 0
-			for _, id := range ids {
-				end, leased := w.State.Leases[id]
-				ticket, queued := w.State.Tickets[id]
-				if !(leased && end+skew < now || queued && ticket.Deadline+skew < now) {
-					n++
-				}
-			}
-			k := w.State.Knobs
-			ceiling := k.BulkheadInteractive
-			switch {
-			case place == anon:
-				ceiling = k.BulkheadAnon
-			case place[0] == 'b':
-				ceiling = k.BulkheadBatch
-			}
-			most[place == anon] = max(most[place == anon], n)
-			if n > ceiling {
-				v.Broken = append(v.Broken, fmt.Sprintf("at %s a key holds %d places, its ceiling is %d", j.when(w.At), n, ceiling))
-			}
-		}
-		batches = max(batches, len(w.State.Batch))
-	}
-	// One key never holds every slot.
+	v := Verdict{Promise: "P3", What: "places and slots of each key", Seen: j.e.Book.Places}
+	j.breaches(&v)
+	live, batches := 0, 0
+	// One key never holds every slot, nor do all batches.
 	open := map[string][]standin.Call{}
 	for _, c := range j.e.Calls {
-		key := key(c)
 		at := micros(c.Start)
-		open[key] = append(slices.DeleteFunc(open[key], func(o standin.Call) bool { return !end(o).After(at) }), c)
-		limit := j.limitAt(at.Add(-scheduling), at)
-		n := len(open[key])
-		live = max(live, n)
-		if v.Seen++; limit > 1 && n >= limit {
-			if slices.ContainsFunc(open[key], func(o standin.Call) bool { return j.stopped(instance(o.By), micros(o.Start).Add(-scheduling), at) }) || n < j.limitAt(at.Add(-j.e.Knobs.LeaseTTL), at) {
+		limit := j.limitAt(at.Add(-grip), at)
+		shares := []string{key(c)}
+		if len(c.VINs) > 1 {
+			shares = append(shares, "the batch route")
+		}
+		for _, share := range shares {
+			open[share] = append(slices.DeleteFunc(open[share], func(o standin.Call) bool { return !end(o).After(at) }), c)
+			n := len(open[share])
+			if len(c.VINs) > 1 {
+				batches = max(batches, n)
+			} else {
+				live = max(live, n)
+			}
+			if v.Seen++; limit < 2 || n < limit {
+				continue
+			}
+			if slices.ContainsFunc(open[share], func(o standin.Call) bool { return j.stopped(instance(o.By), micros(o.Start).Add(-grip), at) }) || n < j.limitAt(at.Add(-j.e.Knobs.LeaseTTL), at) {
 				v.Excused++ // or the limit was cut while it had them
 				continue
 			}
-			v.Broken = append(v.Broken, fmt.Sprintf("at %s %s has all %d slots", j.when(at), key, limit))
+			v.Broken = append(v.Broken, fmt.Sprintf("at %s %s has all %d slots", j.when(at), share, limit))
 		}
 	}
-	v.Numbers = fmt.Sprintf("at most %d of a key, %d of all without one; %d live of one key, %d batches", most[false], most[true], live, batches)
+	v.Numbers = fmt.Sprintf("at most %d places of one caller, %d of all without a key; %d live calls of one key, %d of all batches", j.e.Book.Most[false], j.e.Book.Most[true], live, batches)
 	return v
 }
 
@@ -354,22 +421,16 @@ func key(c standin.Call) string {
 		route = "batch:"
 	}
 	switch {
-	case client == "crowd":
-		client = crowdKey(number(c.VINs[0])) // each has a key of its own
+	case i >= 0 && Clients[i].keys > 0:
+		client = flow(c.VINs[0]) // each has a key of its own
 	case i >= 0 && !Clients[i].Keyed:
 		client = gate.Anonymous
 	}
 	return route + client
 }
 
-// flow is for whom the line is fair, of a VIN: its client, and of the crowd each key.
-func flow(vin string) string {
-	client := ClientOf(vin)
-	if client == "crowd" {
-		client = crowdKey(number(vin))
-	}
-	return client
-}
+// flow is for whom the line is fair, of a VIN: its client, and of one that comes with many keys each key.
+func flow(vin string) string { return keyOf(ClientOf(vin), vin) }
 
 // wait is a caller's time in the line.
 type wait struct {
@@ -378,42 +439,44 @@ type wait struct {
 	served      bool
 }
 
-// waits are those of callers with keys, in the calm and after it, who stood at the head of their tenant's part of the line: his next turn is theirs.
+// waits are those of callers with keys, in the calm and after it, who were alone in their tenant's part of the line: his next turn was theirs.
 func (j *judge) waits() []wait {
-	var all []wait
+	all := map[string][]wait{}
 	for _, a := range j.e.Answers {
 		i := slices.IndexFunc(Clients, func(c Client) bool { return c.Name == a.Client })
-		waited := waitedOf(a)
-		if i < 0 || !Clients[i].Keyed || a.Batch || waited < 150*time.Millisecond || a.Asked.Before(j.e.Began.Add(j.e.Plan.Calm+5*time.Second)) {
+		if i < 0 || !Clients[i].Keyed || a.Batch || a.Done.Before(j.e.Began.Add(j.e.Plan.Calm+3*time.Second)) {
 			continue
 		}
-		var body struct {
-			Provenance struct {
-				UpstreamMs int64
-				Source     string
-				Shared     bool
-			}
-		}
-		_ = json.Unmarshal(a.Body, &body)
-		until := a.Done.Add(-time.Duration(body.Provenance.UpstreamMs) * time.Millisecond)
-		all = append(all, wait{flow(a.VINs[0]), until.Add(-waited), until, a.Status == 200 && body.Provenance.Source == "nhtsa" && !body.Provenance.Shared})
+		until := a.Done.Add(-a.Upstream)
+		w := wait{flow(a.VIN), until.Add(-a.InLine), until, a.Status == 200 && len(a.Live) > 0 && a.InLine >= 150*time.Millisecond}
+		all[w.flow] = append(all[w.flow], w)
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(w wait) bool {
-		return !w.served || slices.ContainsFunc(all, func(o wait) bool {
-			return o.flow == w.flow && o.from.Before(w.from) && o.until.After(w.from)
-		})
-	})
+	var alone []wait
+	const apart = 100 * time.Millisecond // in which nobody can say who came first
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		waits := all[name]
+		slices.SortFunc(waits, func(a, b wait) int { return a.from.Compare(b.from) })
+		last := time.Time{} // when the last of those that began before was over
+		for n, w := range waits {
+			if w.served && !last.Add(apart).After(w.from) && (n+1 == len(waits) || waits[n+1].from.After(w.from.Add(apart))) {
+				alone = append(alone, w)
+			}
+			last = later(last, w.until)
+		}
+	}
+	return alone
 }
 
 // fair is P4: while somebody waits for his tenant's next turn, each other tenant has at most one; the way of a grant to the wire may bring one in at
-// each end. A head of the line that does not use its turn for 300 ms is passed, which a busy machine brings about now and then: so one in ten may be.
+// each end. Where there is room for several, those behind need not wait for those ahead. And a head of the line that does not use its turn for 300 ms is
+// passed, which a machine brings about that is late. So one in ten, and one more, may see more than three.
 func (j *judge) fair() Verdict {
 	v := Verdict{Promise: "P4", What: "turns of another tenant while one waits for his"}
-	most, sum := 0, 0
+	most, sum, passed := 0, 0, 0
 	for _, w := range j.waits() {
 		turns := map[string]int{}
-		for _, c := range j.e.Calls {
-			if at := micros(c.Start); at.After(w.from) && at.Before(w.until) && len(c.VINs) > 0 {
+		for _, c := range j.callsBetween(w.from, w.until) {
+			if len(c.VINs) > 0 {
 				turns[flow(c.VINs[0])]++
 			}
 		}
@@ -423,315 +486,233 @@ func (j *judge) fair() Verdict {
 			n = max(n, t)
 		}
 		v.Seen++
-		sum += n
-		most = max(most, n)
-		if n > 3 {
+		sum, most = sum+n, max(most, n)
+		if n > mostTurns {
 			v.Broken = append(v.Broken, fmt.Sprintf("%s waited from %s to %s, and another had %d turns", w.flow, j.when(w.from), j.when(w.until), n))
 		}
 	}
-	if passed := len(v.Broken); passed*10 <= v.Seen {
-		v.Broken, v.Excused = nil, passed
+	if passed = len(v.Broken); passed <= 1+v.Seen/10 {
+		v.Broken = nil
 	}
-	v.Numbers = fmt.Sprintf("at most %d, %.2f on average, %d were passed", most, float64(sum)/float64(max(1, v.Seen)), max(v.Excused, len(v.Broken)))
+	turns, over, worst := 0, 0, 0
+	for n, times := range j.e.Book.Turns {
+		turns += times
+		if n > mostTurns {
+			over += times
+		}
+		worst = max(worst, n)
+	}
+	if over > 1+turns/10 {
+		v.Broken = append(v.Broken, fmt.Sprintf("of %d turns in the line %d came after more than %d of another", turns, over, mostTurns))
+	}
+	v.Excused = passed + over
+	v.Seen += turns
+	v.Numbers = fmt.Sprintf("seen from NHTSA at most %d, %.2f on average, %d of %d were passed; of %d turns in the line %d were, at most by %d: %v", most, float64(sum)/float64(max(1, v.Seen-turns)),
+		passed, v.Seen-turns, turns, over, worst, j.e.Book.Turns)
 	return v
+}
+
+// mostTurns of another while one waits for his.
+const mostTurns = 3
+
+// callsBetween are those that started after from and before until.
+func (j *judge) callsBetween(from, until time.Time) []standin.Call {
+	after := func(t time.Time) int {
+		return sort.Search(len(j.e.Calls), func(i int) bool { return micros(j.e.Calls[i].Start).After(t) })
+	}
+	first, last := after(from), after(until)
+	for last > first && !micros(j.e.Calls[last-1].Start).Before(until) {
+		last--
+	}
+	return j.e.Calls[min(first, last):last]
 }
 
 // bounded is P5: nobody waits longer than his patience, and the line is bounded. Who asks what another asked shortly before may wait for the other's
 // answer instead, until his own deadline: also when that other is dead.
 func (j *judge) bounded() Verdict {
-	v := Verdict{Promise: "P5", What: "waits and the line"}
+	v := Verdict{Promise: "P5", What: "waits and the line", Seen: j.e.Book.Writes}
+	j.breaches(&v)
 	var longest, slowest time.Duration
-	line := 0
-	for _, w := range j.e.Writes {
-		line = max(line, len(w.State.Tickets))
-		if v.Seen++; len(w.State.Tickets) > w.State.Knobs.MaxQueued {
-			v.Broken = append(v.Broken, fmt.Sprintf("at %s %d wait, the line has %d places", j.when(w.At), len(w.State.Tickets), w.State.Knobs.MaxQueued))
-		}
-	}
-	asked := map[string][]Answer{}
+	asked := map[string][]Told{}
 	for _, a := range j.e.Answers {
 		if !a.Batch {
-			asked[a.VINs[0]] = append(asked[a.VINs[0]], a)
+			asked[a.VIN] = append(asked[a.VIN], a)
 		}
 	}
 	for _, a := range j.e.Answers {
-		if a.Left || a.Failed != "" || a.Status == 0 {
+		if a.Left || a.Failed || a.Status == 0 {
 			continue
 		}
 		v.Seen++
-		took, waited := a.Done.Sub(a.Asked), waitedOf(a)
+		took := a.Done.Sub(a.Asked)
 		patience := j.e.Patience + j.e.BulkheadWait
 		if a.Batch {
 			patience = j.e.PatienceBatch + j.e.BulkheadWait
 		}
-		for _, o := range asked[a.VINs[0]] {
+		for _, o := range asked[a.VIN] {
 			if !o.Asked.Equal(a.Asked) && o.Asked.After(a.Asked.Add(-j.e.Deadline)) && o.Asked.Before(a.Done) {
 				patience = j.e.Deadline
 			}
 		}
-		late := waited > patience+scheduling || took > j.e.Deadline+scheduling
-		if late && j.stopped(a.Instance, a.Asked, a.Done) {
+		over := max(a.InLine-patience-own, took-j.e.Deadline-own)
+		if over > 0 && j.stopped(a.Instance, a.Asked, a.Done) {
 			v.Excused++
 			continue
 		}
-		longest, slowest = max(longest, waited), max(slowest, took)
-		if late {
-			v.Broken = append(v.Broken, fmt.Sprintf("%s at %s waited %v, was answered after %v with %d %.120s", a.Client, j.when(a.Asked), waited, took.Round(time.Millisecond), a.Status, a.Body))
+		longest, slowest = max(longest, a.InLine), max(slowest, took)
+		late, _ := j.late(a.Asked, a.Done)
+		switch {
+		case over <= 0:
+		case over <= late:
+			v.late(over)
+		default:
+			v.Broken = append(v.Broken, fmt.Sprintf("%s at %s waited %v, was answered after %v with %d %s", a.Client, j.when(a.Asked), a.InLine, took.Round(time.Millisecond), a.Status, strings.Join(a.Codes, " ")))
 		}
 	}
-	v.Numbers = fmt.Sprintf("at most %v in the line and before it, answered within %v; at most %d in the line", longest, slowest.Round(time.Millisecond), line)
+	v.Numbers = fmt.Sprintf("at most %v in the line and before it, answered within %v; at most %d in the line", longest, slowest.Round(time.Millisecond), j.e.Book.Line)
 	return v
 }
 
-func waitedOf(a Answer) time.Duration {
-	var body struct {
-		WaitedMs   int64
-		Provenance struct{ WaitedMs int64 }
-	}
-	_ = json.Unmarshal(a.Body, &body)
-	return time.Duration(max(body.WaitedMs, body.Provenance.WaitedMs)) * time.Millisecond
-}
-
-// noLeak is P6: all that was granted was given back or ran out, nothing early, and nothing is left.
+// noLeak is P6: all that was granted was given back, or ran out because its holder died or could not reach the store; nothing early, and nothing is left.
 func (j *judge) noLeak() Verdict {
-	v := Verdict{Promise: "P6", What: "leases"}
-	released, expired, lost := 0, 0, 0
-	held := map[string]gate.Millis{}
-	granted := map[string]bool{}
-	for _, w := range j.e.Writes {
-		fresh := false
-		for id, end := range w.State.Leases {
-			if !granted[id] {
-				granted[id], fresh = true, true
-			}
-			held[id] = end
-		}
-		if w.Lost {
-			lost++
-		}
-		for id, end := range held {
-			if _, there := w.State.Leases[id]; there || !slices.Contains(w.Names, id) {
-				continue
-			}
-			delete(held, id)
-			if !fresh {
-				released++
-				continue
-			}
-			expired++
-			if early := end.Time().Sub(w.At); early > 10*time.Millisecond {
-				v.Broken = append(v.Broken, fmt.Sprintf("at %s lease %s was given to somebody else %v before its end", j.when(w.At), id, early))
-			}
-		}
-	}
-	v.Seen = len(granted)
-	left := 0
-	for id := range held {
-		if _, there := j.e.Final.Leases[id]; there {
+	v := Verdict{Promise: "P6", What: "leases", Seen: len(j.e.Book.Leases)}
+	j.breaches(&v)
+	released, expired, left := 0, 0, 0
+	for _, l := range j.e.Book.Leases {
+		_, there := j.e.Final.Leases[l.ID]
+		switch {
+		case l.Gone.IsZero() && there:
 			left++
-			continue
+		case l.Gone.IsZero():
+			v.Broken = append(v.Broken, fmt.Sprintf("lease %s is gone, and no write of those seen took it away", l.ID))
+		case !l.Expired:
+			released++
+		default:
+			expired++
+			if j.cut(l.Granted.Add(-grip), l.End.Time()) {
+				continue
+			}
+			if _, most := j.late(l.Granted, l.End.Time()); most >= tardy {
+				v.late(most)
+				continue
+			}
+			v.Broken = append(v.Broken, fmt.Sprintf("lease %s of %s ran out at %s, and nothing had kept its holder from giving it back since %s", l.ID, l.Of.Name, j.when(l.End.Time()), j.when(l.Granted)))
 		}
-		v.Broken = append(v.Broken, fmt.Sprintf("lease %s is gone, and no write of those seen took it away", id))
 	}
-	if n := len(j.e.Final.Leases) + len(j.e.Final.Tickets) + len(j.e.Final.Places) + len(j.e.Final.Batch) + len(j.e.Final.Flows) + len(j.e.Final.Owned); n > 0 {
-		v.Broken = append(v.Broken, fmt.Sprintf("at the end %d leases, %d tickets, %d places and %d flows are left", len(j.e.Final.Leases), len(j.e.Final.Tickets), len(j.e.Final.Places), len(j.e.Final.Flows)))
+	f := j.e.Final
+	if n := len(f.Leases) + len(f.Tickets) + len(f.Places) + len(f.Batch) + len(f.Flows) + len(f.Owned); n > 0 {
+		v.Broken = append(v.Broken, fmt.Sprintf("at the end %d leases, %d tickets, %d places and %d flows are left", len(f.Leases), len(f.Tickets), len(f.Places), len(f.Flows)))
 	}
-	v.Numbers = fmt.Sprintf("%d granted = %d released + %d expired + %d left; %d killed, %d stopped, %d answers of the store lost", len(granted), released, expired, left, len(j.e.Kills), len(j.e.Stops), lost)
+	v.Numbers = fmt.Sprintf("%d granted = %d released + %d expired + %d left; %d killed, %d stopped, %d answers of the store lost", len(j.e.Book.Leases), released, expired, left, len(j.e.Kills), len(j.e.Stops), j.e.Book.Lost)
 	return v
 }
 
-// once is P7 as far as it is seen from outside: no call without a lease of its own.
+// cut says whether something kept an instance from the store between two moments: it died, it was stopped, or the store was in trouble.
+func (j *judge) cut(from, until time.Time) bool {
+	overlaps := func(s Span) bool { return s.overlaps(from, until) }
+	return slices.ContainsFunc(j.e.Kills, overlaps) || slices.ContainsFunc(j.e.Stops, overlaps) || slices.ContainsFunc(j.e.Troubled, overlaps)
+}
+
+// once is P7: each call has a lease of its own, each lease one token (the book counts them), and nobody more leases than requests that may have taken
+// one: a live answer, one that failed behind the gate, or one of which nobody knows. Whoever was sent away at the gate has taken none.
 func (j *judge) once() Verdict {
-	v := Verdict{Promise: "P7", What: "calls and leases", Seen: len(j.e.Calls)}
-	type event struct {
-		at   time.Time
-		call bool
-	}
-	var events []event
-	granted := map[string]bool{}
-	for _, w := range j.e.Writes {
-		for id := range w.State.Leases {
-			if !granted[id] {
-				granted[id] = true
-				events = append(events, event{w.At, false})
-			}
+	v := Verdict{Promise: "P7", What: "a call, a lease, a token", Seen: len(j.e.Calls) + len(j.e.Book.Leases)}
+	j.breaches(&v)
+	for n, c := range j.e.Calls {
+		if j.leases[n] == nil && len(c.VINs) > 0 {
+			v.Broken = append(v.Broken, fmt.Sprintf("at %s a call of %s started, and no lease of its own was granted", j.when(micros(c.Start)), flow(c.VINs[0])))
 		}
+	}
+	granted, may := map[string]int{}, map[string]int{}
+	for _, l := range j.e.Book.Leases {
+		granted[l.Of.Name]++
 	}
 	for _, c := range j.e.Calls {
-		events = append(events, event{micros(c.Start), true})
-	}
-	slices.SortStableFunc(events, func(a, b event) int { return a.at.Compare(b.at) })
-	calls, leases := 0, 0
-	for _, ev := range events {
-		if !ev.call {
-			leases++
-		} else if calls++; calls > leases {
-			v.Broken = append(v.Broken, fmt.Sprintf("at %s the call number %d, and %d leases were granted", j.when(ev.at), calls, leases))
+		if len(c.VINs) > 0 && throttled(c) {
+			may[flow(c.VINs[0])]++ // such an answer reads as one that was given at the gate
 		}
 	}
-	v.Numbers = fmt.Sprintf("%d calls on %d leases", calls, leases)
+	sure := 0
+	for _, a := range j.e.Answers {
+		switch {
+		case a.Spent, a.Done.Sub(a.Asked) > j.e.Deadline-own, // its own time was over, not that of its flight
+			slices.ContainsFunc(j.e.Troubled, func(s Span) bool { return s.overlaps(a.Asked, a.Done) }): // what it could not write it could not give back
+			may[flow(a.VIN)]++
+		default:
+			sure++
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(granted)) {
+		if granted[name] > may[name] {
+			v.Broken = append(v.Broken, fmt.Sprintf("%s took %d leases for %d requests that may have had one", name, granted[name], may[name]))
+		}
+	}
+	v.Numbers = fmt.Sprintf("%d calls on %d leases of their own, %d leases unused, a token each; %d requests that took none", len(j.leases), len(j.e.Book.Leases), len(j.e.Book.Leases)-len(j.used), sure)
 	return v
-}
-
-// vehicleKeys say something about a vehicle. No refusal has one.
-var vehicleKeys = []string{"vin", "modelYear", "make", "model", "outcome", "summary", "codes", "messages", "suggestedVin", "fields", "numbers", "answer"}
-
-// refusals are the codes that an answer may have here, by status.
-var refusals = map[int][]string{
-	429: {"RATE_LIMITED", "BULKHEAD_TIMEOUT", "DECODE_QUEUE_FULL", "DECODE_WAIT_TIMEOUT"},
-	502: {"UPSTREAM_BAD_RESPONSE"},
-	503: {"UPSTREAM_THROTTLED", "UPSTREAM_UNAVAILABLE", "COORDINATION_UNAVAILABLE"},
-	504: {"UPSTREAM_TIMEOUT"},
 }
 
 // honest is P8.
 func (j *judge) honest() Verdict {
 	v := Verdict{Promise: "P8", What: "answers"}
-	decodes, refused, gateway, unprovoked := 0, map[string]int{}, 0, 0
-	for _, a := range j.e.Answers {
-		if a.Left || a.Status == 0 {
-			continue
+	about := map[string][]time.Time{} // when NHTSA was asked
+	firstThrottle := time.Time{}
+	for _, c := range j.e.Calls {
+		at := micros(c.Start)
+		for _, vin := range c.VINs {
+			about[vin] = append(about[vin], at)
 		}
-		if a.Type == "application/json" && a.Status >= 500 && strings.HasPrefix(string(a.Body), `{"message":`) {
-			gateway++ // what API Gateway says when the function does not answer
+		if throttled(c) && firstThrottle.IsZero() {
+			firstThrottle = at
+		}
+	}
+	decodes, refused, gateway, left, unprovoked := 0, map[string]int{}, 0, 0, 0
+	for _, a := range j.e.Answers {
+		switch {
+		case a.Left:
+			left++
+			continue
+		case a.Gateway:
+			gateway++
+			continue
+		case a.Status == 0:
 			continue
 		}
 		v.Seen++
-		fault := func(format string, args ...any) {
-			v.Broken = append(v.Broken, fmt.Sprintf("%s at %s: ", a.Client, j.when(a.Asked))+fmt.Sprintf(format, args...)+fmt.Sprintf(": %d %.200s", a.Status, a.Body))
+		decodes += a.Decodes
+		for _, f := range a.Faults {
+			v.Broken = append(v.Broken, fmt.Sprintf("%s at %s: %s", a.Client, j.when(a.Asked), f))
 		}
-		if a.Status == 200 && a.Batch {
-			var body struct {
-				Results []struct {
-					VIN     string
-					Status  int
-					Answer  json.RawMessage
-					Problem json.RawMessage
-				}
+		if len(a.Live) > 0 && !slices.ContainsFunc(about[a.VIN], func(at time.Time) bool { return at.After(a.Asked) && at.Before(a.Done) }) {
+			v.Broken = append(v.Broken, fmt.Sprintf("%s at %s: a live answer about %s, and NHTSA was not asked", a.Client, j.when(a.Asked), a.VIN))
+		}
+		for _, code := range a.Codes {
+			refused[code]++
+			if code == "UPSTREAM_THROTTLED" && (firstThrottle.IsZero() || !firstThrottle.Before(a.Done)) {
+				v.Broken = append(v.Broken, fmt.Sprintf("%s at %s: NHTSA is said to throttle, and never did", a.Client, j.when(a.Asked)))
 			}
-			if err := json.Unmarshal(a.Body, &body); err != nil || len(body.Results) != len(a.VINs) {
-				fault("%d results for %d VINs (%v)", len(body.Results), len(a.VINs), err)
-				continue
+			if code == "COORDINATION_UNAVAILABLE" && !j.stopped(a.Instance, a.Asked.Add(-grip), a.Done) &&
+				!slices.ContainsFunc(j.e.Troubled, func(s Span) bool { return s.overlaps(a.Asked.Add(-grip), a.Done) }) {
+				unprovoked++
 			}
-			for i, r := range body.Results {
-				if r.VIN != a.VINs[i] {
-					fault("result %d is about %s, asked was %s", i, r.VIN, a.VINs[i])
-				}
-				if r.Status == 200 {
-					decodes++
-					if wrong := j.decoded(a.VINs[i], r.Answer); wrong != "" {
-						fault("%s", wrong)
-					}
-				} else if code, wrong := j.refusal(r.Status, "", r.Problem, a); wrong != "" {
-					fault("%s", wrong)
-				} else {
-					refused[code]++
-				}
-			}
-			continue
-		}
-		if a.Status == 200 {
-			decodes++
-			if wrong := j.decoded(a.VINs[0], a.Body); wrong != "" {
-				fault("%s", wrong)
-			}
-			continue
-		}
-		code, wrong := j.refusal(a.Status, a.After, a.Body, a)
-		if wrong == "" && a.Type != "application/problem+json" {
-			wrong = "a refusal that is " + a.Type
-		}
-		if wrong != "" {
-			fault("%s", wrong)
-			continue
-		}
-		refused[code]++
-		if code == "COORDINATION_UNAVAILABLE" && !j.stopped(a.Instance, a.Asked.Add(-scheduling), a.Done) &&
-			!slices.ContainsFunc(j.e.Troubled, func(s Span) bool { return s.overlaps(a.Asked.Add(-scheduling), a.Done) }) {
-			unprovoked++
 		}
 	}
 	var codes []string
 	for _, c := range slices.Sorted(maps.Keys(refused)) {
 		codes = append(codes, fmt.Sprintf("%s %d", c, refused[c]))
 	}
-	v.Numbers = fmt.Sprintf("%d decodes as the data say; refused: %s (%d times the store did not answer in time though nothing struck it); %d ended with their process", decodes, strings.Join(codes, ", "), unprovoked, gateway)
+	v.Numbers = fmt.Sprintf("%d decodes as the data say; refused: %s (%d times the store did not answer in time though nothing struck it); %d hung up, %d ended with their process", decodes, strings.Join(codes, ", "), unprovoked, left, gateway)
 	return v
-}
-
-// decoded says what is wrong with a decode, "" when nothing is.
-func (j *judge) decoded(vin string, body []byte) string {
-	var b struct {
-		VIN        string
-		Fields     map[string]string
-		Provenance struct{ Source string }
-	}
-	if err := json.Unmarshal(body, &b); err != nil {
-		return "not a decode: " + err.Error()
-	}
-	row, known := j.e.Rows[vin]
-	switch {
-	case b.VIN != vin:
-		return fmt.Sprintf("asked was %s, the answer is about %s", vin, b.VIN)
-	case b.Provenance.Source != "nhtsa" && b.Provenance.Source != "cache":
-		return fmt.Sprintf("source %q", b.Provenance.Source)
-	case !known:
-		return "the data were not asked about " + vin
-	}
-	for name, value := range row {
-		if strings.TrimSpace(value) == "" {
-			continue
-		}
-		if got := b.Fields[name]; strings.TrimSpace(got) != strings.TrimSpace(value) {
-			return fmt.Sprintf("%s is %q, the data say %q", name, got, value)
-		}
-	}
-	for name, value := range b.Fields {
-		if strings.TrimSpace(row[name]) == "" && strings.TrimSpace(value) != "" {
-			return fmt.Sprintf("%s is %q, the data say nothing", name, value)
-		}
-	}
-	return ""
-}
-
-// refusal says what is wrong with a refusal.
-func (j *judge) refusal(status int, after string, body []byte, a Answer) (code, wrong string) {
-	var keys map[string]json.RawMessage
-	if err := json.Unmarshal(body, &keys); err != nil {
-		return "", "a refusal that cannot be read: " + err.Error()
-	}
-	for _, k := range vehicleKeys {
-		if _, there := keys[k]; there {
-			return "", fmt.Sprintf("a refusal with %q", k)
-		}
-	}
-	var p struct {
-		Code, Detail      string
-		WaitedMs          *int64
-		RetryAfterSeconds int64
-	}
-	_ = json.Unmarshal(body, &p)
-	if !slices.Contains(refusals[status], p.Code) || p.Detail == "" || p.WaitedMs == nil {
-		return "", "a refusal with a strange code, without a sentence, or without its wait"
-	}
-	if status == 429 || status == 503 {
-		if p.RetryAfterSeconds < 1 || !a.Batch && after != fmt.Sprint(p.RetryAfterSeconds) {
-			return "", fmt.Sprintf("Retry-After %q beside %d", after, p.RetryAfterSeconds)
-		}
-	}
-	if p.Code == "UPSTREAM_THROTTLED" && !slices.ContainsFunc(j.e.Calls, func(c standin.Call) bool { return throttled(c) && micros(c.Start).Before(a.Done) }) {
-		return "", "NHTSA is said to throttle, and never did"
-	}
-	return p.Code, ""
 }
 
 func throttled(c standin.Call) bool {
 	return c.Kind == string(standin.HTTP429) || c.Kind == string(standin.HTTP403) || c.Kind == standin.AnswerQuotaRate || c.Kind == standin.AnswerQuotaConcurrency
 }
 
-// yield is P9: after NHTSA said 429 or 403 nobody calls until its Retry-After, and the limit is cut once an episode.
+// yield is P9: after NHTSA said 429 or 403 nobody calls until its Retry-After, no lease is granted while the item holds the gate, and the limit is cut
+// once an episode.
 func (j *judge) yield() Verdict {
 	v := Verdict{Promise: "P9", What: "pauses that NHTSA asked for"}
+	j.breaches(&v)
 	after := 0
 	for _, c := range j.e.Calls {
 		if !throttled(c) {
@@ -745,34 +726,35 @@ func (j *judge) yield() Verdict {
 		said := micros(c.End)
 		until := said.Add(time.Duration(n)*time.Second - j.e.Knobs.SkewBound)
 		who := instance(c.By)
-		deaf := j.stopped(who, said.Add(-scheduling), said.Add(spread)) ||
+		deaf := j.stopped(who, said.Add(-grip), said.Add(spread)) ||
 			slices.ContainsFunc(j.e.Kills, func(s Span) bool {
-				return (who == 0 || s.Instance == who) && s.overlaps(said.Add(-scheduling), said.Add(spread))
+				return (who == 0 || s.Instance == who) && s.overlaps(said.Add(-grip), said.Add(spread))
 			}) ||
-			slices.ContainsFunc(j.e.Troubled, func(s Span) bool { return s.overlaps(said.Add(-scheduling), said.Add(spread)) })
-		for _, o := range j.e.Calls {
+			slices.ContainsFunc(j.e.Troubled, func(s Span) bool { return s.overlaps(said.Add(-grip), said.Add(spread)) })
+		for _, o := range j.callsBetween(said.Add(spread), until) {
 			at := micros(o.Start)
-			if !at.After(said.Add(spread)) || !at.Before(until) {
-				continue
-			}
 			after++
-			if deaf || j.stopped(instance(o.By), at.Add(-scheduling), at) {
+			late, _ := j.late(said, at)
+			switch over := at.Sub(said.Add(spread)); {
+			case deaf || j.stopped(instance(o.By), at.Add(-grip), at):
 				v.Excused++
-				continue
+			case over <= late:
+				v.late(over)
+			default:
+				v.Broken = append(v.Broken, fmt.Sprintf("NHTSA said %s at %s and to come back in %ds; at %s a call started", c.Kind, j.when(said), n, j.when(at)))
 			}
-			v.Broken = append(v.Broken, fmt.Sprintf("NHTSA said %s at %s and to come back in %ds; at %s a call started", c.Kind, j.when(said), n, j.when(at)))
 		}
 	}
 	cuts, last := 0, time.Time{}
 	limit, knobs := 0, 0
-	for _, w := range j.e.Writes {
-		if w.State.Version == knobs && w.State.Limit < limit && w.State.Reason == gate.HoldThrottled {
-			if cuts++; !last.IsZero() && w.At.Sub(last) < j.e.Knobs.LeaseTTL-2*j.e.Knobs.SkewBound && w.State.Limit > 1 {
-				v.Broken = append(v.Broken, fmt.Sprintf("at %s the limit was cut to %d, %v after it had been cut", j.when(w.At), w.State.Limit, w.At.Sub(last)))
+	for _, s := range j.e.Book.Steps {
+		if s.Version == knobs && s.Limit < limit && s.Reason == gate.HoldThrottled {
+			if cuts++; !last.IsZero() && s.At.Sub(last) < j.e.Knobs.LeaseTTL-2*j.e.Knobs.SkewBound && s.Limit > 1 {
+				v.Broken = append(v.Broken, fmt.Sprintf("at %s the limit was cut to %d, %v after it had been cut", j.when(s.At), s.Limit, s.At.Sub(last)))
 			}
-			last = w.At
+			last = s.At
 		}
-		limit, knobs = w.State.Limit, w.State.Version
+		limit, knobs = s.Limit, s.Version
 	}
 	if n := len(j.e.Changes); n > 0 && v.Seen > 0 && j.e.Final.Limit < j.e.Changes[n-1].InFlight {
 		v.Broken = append(v.Broken, fmt.Sprintf("at the end the limit is still %d of %d", j.e.Final.Limit, j.e.Changes[n-1].InFlight))
@@ -791,15 +773,19 @@ func (j *judge) returning() Verdict {
 		if a.Client == "lone" && a.Try > 1 {
 			v.Seen++
 			came++
-			if a.Status == 200 {
+			late, most := j.late(a.Asked, a.Done)
+			switch {
+			case a.Status == 200:
 				in++
-			} else {
-				v.Broken = append(v.Broken, fmt.Sprintf("a lone client came back after %v and got %d %.160s", a.Waited, a.Status, a.Body))
+			case most >= tardy && slices.Contains(a.Codes, "COORDINATION_UNAVAILABLE"):
+				v.late(late) // the store's answers came too late
+			default:
+				v.Broken = append(v.Broken, fmt.Sprintf("a lone client came back after %v and got %d %s", a.Waited, a.Status, strings.Join(a.Codes, " ")))
 			}
 		}
 		if a.Client == "crowd" {
 			v.Seen++
-			tries[a.VINs[0]] = max(tries[a.VINs[0]], a.Try)
+			tries[a.VIN] = max(tries[a.VIN], a.Try)
 			if first.IsZero() || a.Asked.Before(first) {
 				first = a.Asked
 			}
@@ -807,9 +793,6 @@ func (j *judge) returning() Verdict {
 				lastIn = later(lastIn, a.Done)
 			}
 		}
-	}
-	if in*100 >= came*99 {
-		v.Broken = nil
 	}
 	sum, refused := 0, 0
 	for _, n := range tries {
@@ -826,7 +809,7 @@ func (j *judge) returning() Verdict {
 	return v
 }
 
-// closed is P11: while nobody reaches the store nobody calls NHTSA.
+// closed is P11: while nobody reaches the store nobody calls NHTSA without a lease from before, and nobody with one once its time to start is over.
 func (j *judge) closed() Verdict {
 	v := Verdict{Promise: "P11", What: "calls while the store is out"}
 	// A grant of just before may still start: until StartBy, by a clock that may be off.
@@ -836,25 +819,29 @@ func (j *judge) closed() Verdict {
 	var dark time.Duration
 	for _, o := range j.e.Outages {
 		// While NHTSA's pause lasts nobody would call anyhow, and nothing is shown.
-		from := o.From.Add(grace)
-		if n := sort.Search(len(j.e.Writes), func(i int) bool { return j.e.Writes[i].At.After(o.From) }); n > 0 {
-			from = later(from, j.e.Writes[n-1].State.Hold.Time())
+		steps, from := j.e.Book.Steps, o.From.Add(grace)
+		if n := sort.Search(len(steps), func(i int) bool { return steps[i].At.After(o.From) }); n > 0 {
+			from = later(from, steps[n-1].Hold.Time())
 		}
 		if open := o.Until.Sub(from); open > 0 {
 			v.Seen++
 			dark += open
 		}
-		for _, c := range j.e.Calls {
+		for n, c := range j.e.Calls {
 			at := micros(c.Start)
-			if !at.After(o.From.Add(grace)) || !at.Before(o.Until) {
+			if !at.After(o.From) || !at.Before(o.Until) || j.leases[n] != nil && !j.past[n] && !at.After(o.From.Add(grace)) {
 				continue
 			}
 			calls++
-			if j.stopped(instance(c.By), at.Add(-scheduling), at) {
+			late, _ := j.late(o.From, at)
+			switch over := at.Sub(o.From.Add(grace)); {
+			case j.stopped(instance(c.By), at.Add(-grip), at):
 				v.Excused++
-				continue
+			case j.leases[n] != nil && !j.past[n] && over <= late: // it left in time, and was seen late
+				v.late(over)
+			default:
+				v.Broken = append(v.Broken, fmt.Sprintf("the store was out from %s to %s; at %s a call started", j.when(o.From), j.when(o.Until), j.when(at)))
 			}
-			v.Broken = append(v.Broken, fmt.Sprintf("the store was out from %s to %s; at %s a call started", j.when(o.From), j.when(o.Until), j.when(at)))
 		}
 	}
 	v.Numbers = fmt.Sprintf("%d in %d outages, %v in the dark without a pause of NHTSA's", calls, len(j.e.Outages), dark.Round(100*time.Millisecond))
@@ -868,16 +855,34 @@ const (
 	mostMemory     = 160 << 20
 )
 
-// atRest: nothing piles up in the processes.
+// atRest: nothing piles up in the processes, neither beyond what an instance needs nor beyond what it had early in its life.
 func (j *judge) atRest() Verdict {
 	v := Verdict{Promise: "--", What: "processes at rest", Seen: len(j.e.Processes)}
 	files, goroutines, memory := 0, 0, int64(0)
 	for _, p := range j.e.Processes {
 		files, goroutines, memory = max(files, p.Files), max(goroutines, p.Goroutines), max(memory, p.Memory)
-		if p.Files > mostFiles || p.Goroutines > mostGoroutines || p.Memory > mostMemory || p.Early > 0 && p.Memory > p.Early*2+32<<20 {
-			v.Broken = append(v.Broken, fmt.Sprintf("instance %d after %d requests: %d open files, %d goroutines, %d MB (early in its life %d MB)", p.Instance, p.Invocations, p.Files, p.Goroutines, p.Memory>>20, p.Early>>20))
+		grown := p.Early.Memory > 0 && p.Memory > p.Early.Memory*3/2+16<<20 || p.Early.Files > 0 && p.Files > p.Early.Files+40 ||
+			p.Early.Goroutines > 0 && p.Goroutines > p.Early.Goroutines+60
+		if p.Files > mostFiles || p.Goroutines > mostGoroutines || p.Memory > mostMemory || grown {
+			v.Broken = append(v.Broken, fmt.Sprintf("instance %d after %d requests: %d open files, %d goroutines, %d MB (after its first 100: %d, %d, %d MB)", p.Instance, p.Invocations,
+				p.Files, p.Goroutines, p.Memory>>20, p.Early.Files, p.Early.Goroutines, p.Early.Memory>>20))
 		}
 	}
 	v.Numbers = fmt.Sprintf("at most %d open files, %d goroutines, %d MB", files, goroutines, memory>>20)
 	return v
+}
+
+// Circumstances prints what struck, and how late the machine was: what a verdict was reached under.
+func Circumstances(w io.Writer, e Evidence) {
+	var struck []string
+	for _, k := range slices.Sorted(maps.Keys(e.Struck)) {
+		struck = append(struck, fmt.Sprintf("%s %d", k, e.Struck[k]))
+	}
+	sum, most := e.Late.Between(e.Late.From, e.Late.From.Add(time.Duration(len(e.Late.Slots))*lateSlot))
+	pressure := ""
+	if e.Stalled > 0 {
+		pressure = fmt.Sprintf("; somebody waited for a processor %.0f %% of the time", 100*e.Stalled)
+	}
+	_, _ = fmt.Fprintf(w, "\nstruck: %s\nmachine: who slept woke up to %v late, %.1f %% of the time in all%s\n", strings.Join(struck, ", "), most.Round(time.Millisecond),
+		100*float64(sum)/float64(max(1, time.Duration(len(e.Late.Slots))*lateSlot)), pressure)
 }

@@ -37,6 +37,12 @@ const (
 var deck = []Kind{Kill, Kill, Kill, Stop, Stop, Stop, StoreLatency, StoreReset, StoreThrottle, StoreLost, StoreLost, StoreOutage, StoreOutage,
 	NHTSA429, NHTSA403, NHTSA503, NHTSASlow, NHTSATruncate, NHTSAHang, NHTSAReset, NHTSAWrongVIN, KnobChange, KnobChange}
 
+// brief says whether a run is too short for the whole deck: each kind strikes once then, and nothing stands still for long.
+func (p Plan) brief() bool { return p.For < time.Minute }
+
+// longestStop is of a SIGSTOP, in a brief run and else.
+const longestStopBrief, longestStop = 6 * time.Second, 20 * time.Second
+
 // Fault is one strike.
 type Fault struct {
 	At     time.Duration // after the start
@@ -72,6 +78,7 @@ type Plan struct {
 	For       time.Duration // the storm, and the calm after it
 	Calm      time.Duration // from then on nothing strikes
 	Instances int
+	Steady    bool
 	Skews     []time.Duration // of each instance's clock, by its id
 	Faults    []Fault         // in order
 	Visits    []Visit         // in order
@@ -86,12 +93,20 @@ func (p Plan) Skew(id int) time.Duration {
 }
 
 // Draw draws a plan. In the storm, the first three quarters, faults come out of a shuffled deck, so that each kind strikes; with steady they are
-// five seconds apart, else the deck is dealt at least once, however short the run is.
+// five seconds apart and last until half a minute before the end, else the deck is dealt at least once, however short the run is. Of less than a minute
+// it has each kind once.
 func Draw(seed uint64, last time.Duration, instances int, steady bool) Plan {
 	r := rand.New(rand.NewPCG(seed, 7))
-	p := Plan{Seed: seed, For: last, Calm: last * 3 / 4, Instances: instances}
+	p := Plan{Seed: seed, For: last, Calm: last * 3 / 4, Instances: instances, Steady: steady}
 	for range 64 { // within the bound of 250 ms, the ends included
 		p.Skews = append(p.Skews, time.Duration(r.IntN(501)-250)*time.Millisecond)
+	}
+	if steady {
+		p.Calm = max(p.Calm, last-30*time.Second)
+	}
+	deck, longest := deck, longestStop
+	if p.brief() {
+		deck, longest = slices.Compact(slices.Sorted(slices.Values(deck))), longestStopBrief
 	}
 	strikes := int(p.Calm / (5 * time.Second))
 	if !steady {
@@ -104,7 +119,7 @@ func Draw(seed uint64, last time.Duration, instances int, steady bool) Plan {
 			cards = slices.Clone(deck)
 			r.Shuffle(len(cards), func(i, j int) { cards[i], cards[j] = cards[j], cards[i] })
 		}
-		f := strike(r, cards[0], time.Duration(i)*gap+gap/4+time.Duration(r.Int64N(int64(gap/2))))
+		f := strike(r, cards[0], longest, time.Duration(i)*gap+gap/4+time.Duration(r.Int64N(int64(gap/2))))
 		if f.Kind != Stop { // what stands still may be thawed by the calm; all else is to be seen whole
 			f.At = min(f.At, p.Calm-f.For-time.Second)
 		}
@@ -116,12 +131,12 @@ func Draw(seed uint64, last time.Duration, instances int, steady bool) Plan {
 	return p
 }
 
-func strike(r *rand.Rand, k Kind, at time.Duration) Fault {
+func strike(r *rand.Rand, k Kind, longest, at time.Duration) Fault {
 	f := Fault{At: at, Kind: k, Target: r.IntN(1000)}
 	between := func(a, b time.Duration) time.Duration { return a + time.Duration(r.Int64N(int64(b-a))) }
 	switch k {
 	case Stop:
-		f.For = between(time.Second, 20*time.Second)
+		f.For = between(time.Second, longest)
 	case StoreLatency:
 		f.For, f.Amount = between(time.Second, 4*time.Second), float64(20+r.IntN(60))
 	case StoreReset:
@@ -146,21 +161,20 @@ type Client struct {
 	Address string // the source of his connections
 	Keyed   bool   // with an API key
 	first   int    // of his serial numbers
+	keys    int    // comes with so many; 0: with one
 }
 
 // Clients are all who come. What is keyed has its own places, the others share those of interactive:anon.
 var Clients = []Client{
-	{"anna", "127.0.0.11", false, 100_000}, {"bert", "127.0.0.12", false, 150_000}, {"cleo", "127.0.0.13", false, 200_000},
-	{"tabs", "127.0.0.14", false, 250_000}, {"scraper", "127.0.0.15", false, 300_000},
-	{"keyed-1", "127.0.0.21", true, 400_000}, {"keyed-2", "127.0.0.22", true, 450_000}, {"keyed-3", "127.0.0.23", true, 500_000},
-	{"dealer", "127.0.0.24", true, 550_000},
-	{"lone", "127.0.0.31", true, 800_000}, {"crowd", "127.0.0.40", true, 850_000}, {"last", "127.0.0.39", true, 900_000},
+	{"anna", "127.0.0.11", false, 100_000, 0}, {"bert", "127.0.0.12", false, 150_000, 0}, {"cleo", "127.0.0.13", false, 200_000, 0},
+	{"tabs", "127.0.0.14", false, 250_000, 0}, {"scraper", "127.0.0.15", false, 300_000, 0},
+	{"keyed-1", "127.0.0.21", true, 400_000, 0}, {"keyed-2", "127.0.0.22", true, 450_000, 0}, {"keyed-3", "127.0.0.23", true, 500_000, 0},
+	{"dealer", "127.0.0.24", true, 550_000, 0},
+	{"first", "127.0.0.32", true, 600_000, 3}, {"eager", "127.0.0.33", true, 650_000, 0}, {"newcomer", "127.0.0.34", true, 700_000, 6},
+	{"lone", "127.0.0.31", true, 800_000, 0}, {"crowd", "127.0.0.40", true, 850_000, 20}, {"last", "127.0.0.39", true, 900_000, 0},
 }
 
-const (
-	serials   = 50_000 // of each client
-	crowdKeys = 20     // of the crowd, which comes with many
-)
+const serials = 50_000 // of each client
 
 // lines are the first eleven characters of VINs of several makers; the ninth is the check digit.
 var lines = []string{"1HGCM826_3A", "5YJSA1E2_HF", "1FTFW1ET_EF", "WBA3A5C5_CF", "JTDKB20U_93", "1G1ZT528_6F", "2T1BURHE_JC", "3VWDX7AJ_DM"}
@@ -169,7 +183,7 @@ var lines = []string{"1HGCM826_3A", "5YJSA1E2_HF", "1FTFW1ET_EF", "WBA3A5C5_CF",
 func VINOf(client string, n int) string {
 	i := slices.IndexFunc(Clients, func(c Client) bool { return c.Name == client })
 	serial := Clients[i].first + n%serials
-	v := []byte(fmt.Sprintf("%s%06d", lines[n%len(lines)], serial))
+	v := []byte(fmt.Sprintf("%s%06d", lines[(n+n/serials)%len(lines)], serial)) // when the numbers are used up, with other lines
 	v[8] = '0'
 	v[8], _ = vin.CheckDigit(string(v))
 	return string(v)
@@ -192,8 +206,13 @@ func ClientOf(vin string) string {
 	return ""
 }
 
-// crowdKey is the name of the key that one of the crowd has.
-func crowdKey(n int) string { return fmt.Sprint("crowd-", n%crowdKeys) }
+// keyOf is the name of the key with which a client asks about one of its VINs: its own, but of one that comes with many.
+func keyOf(client, vin string) string {
+	if i := slices.IndexFunc(Clients, func(c Client) bool { return c.Name == client }); i >= 0 && Clients[i].keys > 0 {
+		return fmt.Sprint(client, "-", number(vin)%Clients[i].keys)
+	}
+	return client
+}
 
 // number is which of its client's VINs one is.
 func number(vin string) int {

@@ -27,15 +27,19 @@ func TestTheSameSeedDrawsTheSamePlan(t *testing.T) {
 }
 
 func TestEveryKindStrikesAndNothingInTheCalm(t *testing.T) {
-	for seed := range uint64(200) {
-		p := Draw(seed, 2*time.Minute, 8, false)
+	for seed := range uint64(400) {
+		last, longest := 2*time.Minute, 20*time.Second
+		if seed%2 == 1 {
+			last, longest = 30*time.Second, 6*time.Second
+		}
+		p := Draw(seed, last, 8, false)
 		for _, k := range deck {
 			if !slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == k }) {
 				t.Fatalf("seed %d: no %s", seed, k)
 			}
 		}
 		for i, f := range p.Faults {
-			if f.At >= p.Calm || i > 0 && f.At < p.Faults[i-1].At || f.Kind == Stop && (f.For < time.Second || f.For > 20*time.Second) {
+			if f.At >= p.Calm || i > 0 && f.At < p.Faults[i-1].At || f.Kind == Stop && (f.For < time.Second || f.For > longest) {
 				t.Fatalf("seed %d: %+v", seed, f)
 			}
 		}
@@ -69,9 +73,9 @@ func TestEveryCombinationOfNumbersMayBePutIntoForce(t *testing.T) {
 func TestAVINTellsWhoseItIs(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range Clients {
-		for _, n := range []int{0, 1, 7, 49_999} {
+		for _, n := range []int{0, 1, 7, 49_999, 50_000, 50_007, 399_999} { // more than there are serial numbers
 			v := VINOf(c.Name, n)
-			if digit, ok := vin.CheckDigit(v); len(v) != 17 || !ok || v[8] != digit || ClientOf(v) != c.Name || number(v) != n || seen[v] {
+			if digit, ok := vin.CheckDigit(v); len(v) != 17 || !ok || v[8] != digit || ClientOf(v) != c.Name || number(v) != n%50_000 || seen[v] {
 				t.Errorf("%s %d: %s is %s's number %d", c.Name, n, v, ClientOf(v), number(v))
 			}
 			seen[v] = true
@@ -79,5 +83,12 @@ func TestAVINTellsWhoseItIs(t *testing.T) {
 	}
 	if ClientOf("11111111111111111") != "" && ClientOf("short") != "" {
 		t.Error("nobody's VIN is somebody's")
+	}
+}
+
+func TestASteadyRunIsUnderFireUntilHalfAMinuteBeforeItsEnd(t *testing.T) {
+	p := Draw(3, 10*time.Minute, 8, true)
+	if p.Calm != 9*time.Minute+30*time.Second || len(p.Faults) != 114 || p.Faults[113].At < p.Calm-20*time.Second {
+		t.Errorf("calm from %v, %d faults, the last %+v", p.Calm, len(p.Faults), p.Faults[len(p.Faults)-1])
 	}
 }

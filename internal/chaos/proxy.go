@@ -66,15 +66,14 @@ func (p *Proxy) Lose(share float64) { p.mu.Lock(); defer p.mu.Unlock(); p.lost =
 // Throttle refuses this share of the calls as a table does that has no capacity left.
 func (p *Proxy) Throttle(share float64) { p.mu.Lock(); defer p.mu.Unlock(); p.throttle = share }
 
-// Seen is what was watched so far.
-func (p *Proxy) Seen() []Applied {
+// Take is what was watched since the last time.
+func (p *Proxy) Take() []Applied {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return append([]Applied(nil), p.seen...)
+	seen := p.seen
+	p.seen = nil
+	return seen
 }
-
-// Count is how many calls were watched so far.
-func (p *Proxy) Count() int { p.mu.Lock(); defer p.mu.Unlock(); return len(p.seen) }
 
 func (p *Proxy) draw() (lost, throttle bool) {
 	p.mu.Lock()

@@ -36,7 +36,7 @@ func asJSON(item map[string]types.AttributeValue) map[string]any {
 }
 
 func TestTheProxyLosesAndThrottlesAndTakesDownWhatWasApplied(t *testing.T) {
-	state := write(10, nil, map[string]float64{"lease-1": 16}).State
+	state := write(10, map[string]float64{"lease-1": 16}).State
 	state.Places = map[gate.Place][]string{gate.Key{Route: gate.Interactive, Tenant: "t"}.Place(): {"lease-1"}}
 	state.Tickets, state.Flows = map[string]gate.Ticket{}, map[gate.Flow]gate.Turn{}
 	left, err := json.Marshal(map[string]any{"Attributes": asJSON(dynamo.Encode(state))})
@@ -86,8 +86,8 @@ func TestTheProxyLosesAndThrottlesAndTakesDownWhatWasApplied(t *testing.T) {
 	if n := applied.Load(); n != 4 {
 		t.Errorf("the store applied %d calls, want 4: the lost one too, the throttled one not", n)
 	}
-	seen := p.Seen()
-	if len(seen) != 2 || p.Count() != 2 || seen[0].Lost || !seen[1].Lost {
+	seen := p.Take()
+	if len(seen) != 2 || len(p.Take()) != 0 || seen[0].Lost || !seen[1].Lost {
 		t.Fatalf("%d calls taken down: %+v", len(seen), seen)
 	}
 	w, err := writes(seen)

@@ -73,9 +73,14 @@ type run struct {
 	gate  *dynamo.Store
 	log   *goroutineCounter
 
+	data   *vpicdata.Catalog // what NHTSA's data say, to hold answers against
+	canary *canary
+
 	mu       sync.Mutex
 	e        Evidence
-	early    map[int]int64
+	early    map[int]Early
+	sofar    Sample // the counts of it
+	waits    []time.Duration
 	upstream standin.Faults
 	rules    map[Kind]standin.Rule
 	last     int // of the extra VINs asked for
@@ -86,8 +91,9 @@ func Run(ctx context.Context, o Options) (_ Evidence, err error) {
 	if o.Progress == nil {
 		o.Progress = func(string, ...any) {}
 	}
-	r := &run{Options: o, keys: map[string]string{}, early: map[int]int64{}, rules: map[Kind]standin.Rule{}, log: &goroutineCounter{w: o.Log, count: map[int]int{}}}
-	r.e.Plan = o.Plan
+	r := &run{Options: o, keys: map[string]string{}, early: map[int]Early{}, rules: map[Kind]standin.Rule{}, canary: newCanary(),
+		log: &goroutineCounter{w: o.Log, count: map[int]int{}, told: map[int]int{}}}
+	r.e.Plan, r.e.Struck = o.Plan, map[Kind]int{}
 	closer, err := r.start(ctx)
 	defer closer()
 	if err != nil {
@@ -98,7 +104,9 @@ func Run(ctx context.Context, o Options) (_ Evidence, err error) {
 
 	sampling, stop := context.WithCancel(ctx)
 	var background sync.WaitGroup
+	background.Go(func() { r.canary.run(sampling) })
 	background.Go(func() { r.sample(sampling) })
+	background.Go(func() { r.listen(sampling) })
 	defer background.Wait()
 	defer stop()
 
@@ -106,13 +114,16 @@ func Run(ctx context.Context, o Options) (_ Evidence, err error) {
 	if ctx.Err() != nil {
 		return Evidence{}, ctx.Err()
 	}
-	if o.Break == "" { // one that is broken may never recover
-		r.Progress("%s waiting until the limit has recovered", r.at())
-		r.recover(ctx)
-		r.Progress("%s a lone client that comes back when told, and a crowd", r.at())
-		r.lone(ctx)
-		r.crowd(ctx)
+	r.Progress("%s waiting until the limit has recovered", r.at())
+	r.recover(ctx)
+	r.Progress("%s a lone client that comes back when told", r.at())
+	r.lone(ctx)
+	r.Progress("%s newcomers behind one who wants much", r.at())
+	for round := range 3 {
+		r.eager(ctx, round)
 	}
+	r.Progress("%s a crowd that comes back when told", r.at())
+	r.crowd(ctx)
 	r.Progress("%s everything that was held is to come back", r.at())
 	r.drain(ctx)
 	stop()
@@ -167,6 +178,10 @@ func (r *run) start(ctx context.Context) (closer func(), err error) {
 		return closer, err
 	}
 	closers = append(closers, r.stack.Close)
+	if r.data, err = vpicdata.Open(ctx, vpicdata.Options{Data: r.Places.Data, CacheDir: filepath.Join(r.Places.Root, ".local", "vpic")}); err != nil {
+		return closer, err
+	}
+	closers = append(closers, func() { _ = r.data.Close() })
 	cfg := r.stack.Config
 	r.e.Knobs, r.e.Patience, r.e.PatienceBatch, r.e.BulkheadWait = cfg.Knobs, cfg.MaxWait, cfg.MaxWaitBatch, cfg.BulkheadWait
 	r.e.UpstreamTimeout, r.e.Deadline = cfg.UpstreamTimeout, cfg.RequestDeadline
@@ -183,7 +198,12 @@ func environment(more []string) []string {
 func (r *run) makeKeys(ctx context.Context, store *devstack.Stack, cfg config.Config) error {
 	ring := &tenants.Keyring{Client: store.Client, Table: cfg.CoordinationTable}
 	random := rand.NewChaCha8([32]byte{byte(r.Plan.Seed), 1})
+	who, err := tenant.New(tenant.Config{HashKey: cfg.TenantHashKey, Keyed: tenant.Plan{RatePerSecond: 1, Burst: 1}, Anonymous: tenant.Plan{RatePerSecond: 1, Burst: 1}})
+	if err != nil {
+		return err
+	}
 	var errs []error
+	holders := map[gate.Flow]Holder{}
 	add := func(name string, plan tenant.Plan) {
 		var secret [tenant.KeyEntropy]byte
 		var id [8]byte
@@ -191,20 +211,28 @@ func (r *run) makeKeys(ctx context.Context, store *devstack.Stack, cfg config.Co
 		_, _ = random.Read(id[:])
 		key := tenant.Key{Tenant: tenant.NewID(id), Label: name, Plan: plan, Created: time.Now().UTC().Truncate(time.Second)}
 		r.keys[name], key.Hash = tenant.NewAPIKey(secret)
+		holders[gate.FlowOf(key.Tenant)] = Holder{Name: name}
 		errs = append(errs, ring.Create(ctx, key))
 	}
 	for _, c := range Clients {
 		switch {
 		case c.Name == "lone":
-			add(c.Name, tenant.Plan{RatePerSecond: 1, Burst: 3})
-		case c.Name == "crowd":
-			for i := range crowdKeys {
-				add(crowdKey(i), tenant.Plan{RatePerSecond: 50, Burst: 200})
+			add(c.Name, tenant.Plan{RatePerSecond: 0.5, Burst: 3})
+		case c.Name == "eager":
+			add(c.Name, tenant.Plan{RatePerSecond: 50, Burst: 200})
+		case c.keys > 0:
+			for i := range c.keys {
+				add(keyOf(c.Name, VINOf(c.Name, i)), tenant.Plan{RatePerSecond: 50, Burst: 200})
 			}
 		case c.Keyed:
 			add(c.Name, tenant.Plan{RatePerSecond: 20, Burst: 60})
+		default:
+			caller, err := who.Identify(ctx, "", c.Address)
+			errs = append(errs, err)
+			holders[gate.FlowOf(caller.ID)] = Holder{Name: c.Name, Anonymous: true}
 		}
 	}
+	r.e.Book = NewBook(holders)
 	return errors.Join(errs...)
 }
 
@@ -257,6 +285,11 @@ func (r *run) lasts(f Fault) time.Duration {
 
 func (r *run) strike(ctx context.Context, f Fault) {
 	begun := time.Now()
+	struck := func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.e.Struck[f.Kind]++
+	}
 	note := func(to *[]Span, s Span) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -268,6 +301,9 @@ func (r *run) strike(ctx context.Context, f Fault) {
 		}
 	}
 	troubled := func() { note(&r.e.Troubled, Span{From: begun, Until: time.Now().Add(time.Second)}) }
+	if f.Kind != Kill && f.Kind != Stop {
+		struck()
+	}
 	switch f.Kind {
 	case Kill, Stop:
 		living := slices.DeleteFunc(r.stack.Edge.Instances(), func(i locallambda.Instance) bool {
@@ -276,9 +312,13 @@ func (r *run) strike(ctx context.Context, f Fault) {
 		if len(living) == 0 {
 			return
 		}
+		if f.Kind == Kill && r.Plan.Steady && len(living) > 1 {
+			living = living[1:] // the oldest lives on, so that what piles up is seen
+		}
 		id := living[f.Target%len(living)].ID
 		if f.Kind == Kill {
 			if r.stack.Edge.Kill(ctx, id) == nil {
+				struck()
 				note(&r.e.Kills, Span{id, begun, time.Now()})
 			}
 			return
@@ -286,6 +326,7 @@ func (r *run) strike(ctx context.Context, f Fault) {
 		if r.stack.Edge.Freeze(ctx, id) != nil {
 			return // it has just ended
 		}
+		struck()
 		// Known at once: what it does after its thaw is looked at before this returns.
 		r.mu.Lock()
 		r.e.Stops = append(r.e.Stops, Span{id, begun, begun.Add(time.Hour)})
@@ -497,9 +538,26 @@ func (r *run) request(ctx context.Context, v Visit, vins []string, try int, wait
 	case err != nil:
 		a.Failed = err.Error()
 	}
+	t := Digest(a, func(vin string) (map[string]string, error) {
+		row, err := r.data.Decode(context.WithoutCancel(ctx), vpicdata.Query{VIN: vin})
+		return row, err
+	})
 	r.mu.Lock()
-	r.e.Answers = append(r.e.Answers, a)
-	r.mu.Unlock()
+	defer r.mu.Unlock()
+	r.e.Answers = append(r.e.Answers, t)
+	switch {
+	case t.Left:
+		r.sofar.Left++
+	case t.Status == http.StatusOK:
+		r.sofar.Served++
+	case t.Status == http.StatusTooManyRequests || t.Status == http.StatusServiceUnavailable && !t.Gateway:
+		r.sofar.Refused++
+	default:
+		r.sofar.Failed++
+	}
+	if !t.Left && t.Status != 0 && r.Sampled != nil {
+		r.waits = append(r.waits, t.InLine)
+	}
 	return a
 }
 
@@ -520,11 +578,7 @@ func (r *run) exchange(ctx context.Context, v Visit, a *Answer) error {
 		req.Header.Set("Content-Type", "application/json")
 	}
 	i := slices.IndexFunc(Clients, func(c Client) bool { return c.Name == v.Client })
-	name := v.Client
-	if name == "crowd" {
-		name = crowdKey(number(a.VINs[0]))
-	}
-	if key := r.keys[name]; key != "" {
+	if key := r.keys[keyOf(v.Client, a.VINs[0])]; key != "" {
 		req.Header.Set("X-Api-Key", key)
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
@@ -555,7 +609,11 @@ func (r *run) extra(ctx context.Context, client string, try int, waited time.Dur
 // recover asks now and then until nothing holds the gate and its limit is whole again.
 func (r *run) recover(ctx context.Context) {
 	whole := numbers[0].InFlight
-	for until := time.Now().Add(90 * time.Second); time.Now().Before(until) && ctx.Err() == nil; {
+	patience := 90 * time.Second
+	if r.Break != "" { // it may never recover
+		patience = 15 * time.Second
+	}
+	for until := time.Now().Add(patience); time.Now().Before(until) && ctx.Err() == nil; {
 		i, err := r.gate.Inspect(ctx)
 		if err == nil && i.State.Limit >= whole && i.State.InForce(gate.MicrosOf(time.Now())) == (gate.Hold{}) {
 			return
@@ -567,8 +625,11 @@ func (r *run) recover(ctx context.Context) {
 
 // lone uses up its own bucket, waits exactly as long as it is told, and comes back.
 func (r *run) lone(ctx context.Context) {
-	rounds := 8
-	for n := 0; n < rounds && ctx.Err() == nil; {
+	rounds := 6
+	if r.Plan.brief() {
+		rounds = 3
+	}
+	for n, asked := 0, 0; n < rounds && asked < 10*rounds && ctx.Err() == nil; asked++ {
 		a := r.extra(ctx, "lone", 1, 0)
 		after, err := strconv.Atoi(a.After)
 		if a.Status == http.StatusOK || err != nil {
@@ -584,11 +645,40 @@ func (r *run) lone(ctx context.Context) {
 	}
 }
 
+// eager is one tenant with as many requests as it may have places, behind others that have emptied the bucket, and then six newcomers with one request each: who
+// serves first who came first serves them last.
+func (r *run) eager(ctx context.Context, round int) {
+	sleep(ctx, 2*time.Second) // the bucket fills
+	var wg sync.WaitGroup
+	for _, come := range []struct {
+		client string
+		n      int
+		after  time.Duration
+	}{{"first", 24, 0}, {"eager", 8, 150 * time.Millisecond}, {"newcomer", 6, 250 * time.Millisecond}} {
+		for n := range come.n {
+			wg.Go(func() {
+				if sleep(ctx, come.after+time.Duration(n)*5*time.Millisecond) {
+					r.request(ctx, Visit{Client: come.client}, []string{VINOf(come.client, round*come.n+n)}, 1, 0)
+				}
+			})
+		}
+	}
+	wg.Wait()
+}
+
 // crowd is more than the budget and its line have room for, within half a second; all obey.
 func (r *run) crowd(ctx context.Context) {
 	sleep(ctx, 4*time.Second) // the bucket fills
+	many, patience := 100, 90*time.Second
+	if r.Plan.brief() {
+		many = 60
+	}
+	if r.Break != "" { // it may be told anything
+		patience = 20 * time.Second
+	}
+	until := time.Now().Add(patience)
 	var wg sync.WaitGroup
-	for n := range 5 * crowdKeys {
+	for n := range many {
 		wg.Go(func() {
 			if !sleep(ctx, time.Duration(n)*5*time.Millisecond) {
 				return
@@ -597,11 +687,8 @@ func (r *run) crowd(ctx context.Context) {
 			for try := 1; try <= 8; try++ {
 				a := r.request(ctx, Visit{Client: "crowd"}, []string{VINOf("crowd", n)}, try, waited)
 				after, err := strconv.Atoi(a.After)
-				if err != nil {
-					return
-				}
 				waited = time.Duration(after) * time.Second
-				if !sleep(ctx, waited) {
+				if err != nil || time.Now().Add(waited).After(until) || !sleep(ctx, waited) {
 					return
 				}
 			}
@@ -633,23 +720,25 @@ func (r *run) drain(ctx context.Context) {
 func (r *run) sample(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	for {
+	for last := time.Now(); ; {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
-		s := Sample{At: time.Since(r.e.Began)}
+		now := time.Now()
+		s := Sample{At: now.Sub(r.e.Began)}
 		for _, i := range r.stack.Edge.Instances() {
 			if i.State == locallambda.Dead || i.PID == 0 {
 				continue
 			}
 			s.Instances++
 			memory, files := looked(i.PID)
-			s.Memory, s.Files = max(s.Memory, memory), max(s.Files, files)
+			goroutines := r.log.lately(i.ID)
+			s.Memory, s.Files, s.Goroutines = max(s.Memory, memory), max(s.Files, files), max(s.Goroutines, goroutines)
 			r.mu.Lock()
 			if _, known := r.early[i.ID]; !known && i.Invocations >= 100 && memory > 0 {
-				r.early[i.ID] = memory
+				r.early[i.ID] = Early{files, goroutines, memory}
 			}
 			r.mu.Unlock()
 		}
@@ -657,24 +746,74 @@ func (r *run) sample(ctx context.Context) {
 			continue
 		}
 		if i, err := r.gate.Inspect(ctx); err == nil {
-			v := i.State.View(gate.MicrosOf(time.Now()))
+			v := i.State.View(gate.MicrosOf(now))
 			s.Limit, s.Live, s.Queued, s.Held = v.Limit, len(i.State.Leases), v.Queued, v.HeldFor > 0
 		}
+		s.Own, _ = looked(os.Getpid())
+		measured, _ := r.canary.measured()
+		_, s.Late = measured.Between(last, now)
 		r.mu.Lock()
-		for _, a := range r.e.Answers {
-			switch {
-			case a.Status == 200:
-				s.Served++
-			case a.Status == 429 || a.Status == 503:
-				s.Refused++
-			default:
-				s.Failed++
-			}
-		}
+		s.Served, s.Refused, s.Failed, s.Left = r.sofar.Served, r.sofar.Refused, r.sofar.Failed, r.sofar.Left
+		s.WaitP50, s.WaitP95 = percentiles(r.waits)
+		r.waits = nil
+		s.Writes, s.Leases = r.e.Book.Writes, len(r.e.Book.Leases)
 		r.mu.Unlock()
-		s.Writes = r.proxy.Count()
+		last = now
 		r.Sampled(s)
 	}
+}
+
+// listen takes down what the store applied, as it comes, and now and then what the stand-in saw: neither is to pile up elsewhere.
+func (r *run) listen(ctx context.Context) {
+	for n := 1; sleep(ctx, time.Second); n++ {
+		if err := r.note(); err != nil {
+			r.refuse("%v", err)
+		}
+		if n%60 == 0 {
+			if err := r.calls(false); err != nil {
+				r.refuse("%v", err)
+			}
+		}
+	}
+}
+
+// note puts into the book what the store applied since.
+func (r *run) note() error {
+	all, err := writes(r.proxy.Take())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, w := range all {
+		r.e.Book.Add(w)
+	}
+	return err
+}
+
+// calls adds the stand-in's calls that have ended since, up to the first that has not: it is asked for again. The last time all are added.
+func (r *run) calls(last bool) error {
+	since := int64(0)
+	if n := len(r.e.Calls); n > 0 {
+		since = r.e.Calls[n-1].Start
+		r.e.Calls = slices.DeleteFunc(r.e.Calls, func(c standin.Call) bool { return c.Start >= since }) // more may have begun in that microsecond
+	}
+	res, err := http.Get(fmt.Sprint(r.stack.StandInURL, "/_standin/calls?since=", since))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = res.Body.Close() }()
+	var calls []standin.Call
+	if err := json.NewDecoder(res.Body).Decode(&calls); err != nil {
+		return fmt.Errorf("the stand-in's log: %w", err)
+	}
+	for _, c := range calls {
+		if c.End == 0 && !last {
+			break
+		}
+		if len(c.VINs) > 2 { // one says whose it is, two that they are many
+			c.VINs = slices.Clone(c.VINs[:2])
+		}
+		r.e.Calls = append(r.e.Calls, c)
+	}
+	return nil
 }
 
 // looked is the resident memory and the open descriptors of a process, 0 when it is gone.
@@ -693,20 +832,10 @@ func looked(pid int) (memory int64, files int) {
 
 // collect reads the logs, asks the data, and looks at the processes for the last time.
 func (r *run) collect(ctx context.Context) error {
-	res, err := http.Get(r.stack.StandInURL + "/_standin/calls")
-	if err != nil {
+	if err := errors.Join(r.note(), r.calls(true)); err != nil {
 		return err
 	}
-	defer func() { _ = res.Body.Close() }()
-	if err := json.NewDecoder(res.Body).Decode(&r.e.Calls); err != nil {
-		return fmt.Errorf("the stand-in's log: %w", err)
-	}
-	if r.e.Writes, err = writes(r.proxy.Seen()); err != nil {
-		return err
-	}
-	if err := r.rows(ctx); err != nil {
-		return err
-	}
+	r.e.Late, r.e.Stalled = r.canary.measured()
 	for _, i := range r.stack.Edge.Instances() {
 		if i.State == locallambda.Dead || i.PID == 0 {
 			continue
@@ -730,46 +859,26 @@ func (r *run) collect(ctx context.Context) error {
 	return nil
 }
 
-// rows asks NHTSA's data about each VIN that was answered.
-func (r *run) rows(ctx context.Context) error {
-	catalog, err := vpicdata.Open(ctx, vpicdata.Options{Data: r.Places.Data, CacheDir: filepath.Join(r.Places.Root, ".local", "vpic")})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = catalog.Close() }()
-	r.e.Rows = map[string]map[string]string{}
-	for _, a := range r.e.Answers {
-		if a.Status != http.StatusOK {
-			continue
-		}
-		for _, vin := range a.VINs {
-			if _, known := r.e.Rows[vin]; known {
-				continue
-			}
-			row, err := catalog.Decode(ctx, vpicdata.Query{VIN: vin})
-			if err != nil {
-				return err
-			}
-			r.e.Rows[vin] = row
-		}
-	}
-	return nil
-}
-
-// goroutineCounter passes a log on and counts the goroutines that dying instances print.
+// goroutineCounter passes a log on, counts the goroutines that dying instances print, and keeps what living ones say they have.
 type goroutineCounter struct {
 	w     io.Writer
 	mu    sync.Mutex
 	count map[int]int
+	told  map[int]int
 }
 
 func (g *goroutineCounter) Write(line []byte) (int, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if rest, ok := bytes.CutPrefix(line, []byte("[lambda ")); ok {
-		if id, said, ok := bytes.Cut(rest, []byte("] goroutine ")); ok && bytes.Contains(said, []byte(" [")) {
-			if n, err := strconv.Atoi(string(id)); err == nil {
-				g.count[n]++
+		if who, said, ok := bytes.Cut(rest, []byte("] goroutine")); ok {
+			id, err := strconv.Atoi(string(who))
+			if many, living := bytes.CutPrefix(said, []byte("s ")); living && err == nil {
+				g.told[id], _ = strconv.Atoi(string(bytes.TrimSpace(many)))
+				return len(line), nil // once a second from each: too much for a log
+			}
+			if err == nil && bytes.Contains(said, []byte(" [")) {
+				g.count[id]++
 			}
 		}
 	}
@@ -779,8 +888,12 @@ func (g *goroutineCounter) Write(line []byte) (int, error) {
 	return g.w.Write(line)
 }
 
-func (g *goroutineCounter) of(instance int) int {
+// of is what an instance printed when it died, lately what it said last.
+func (g *goroutineCounter) of(instance int) int     { return g.get(g.count, instance) }
+func (g *goroutineCounter) lately(instance int) int { return g.get(g.told, instance) }
+
+func (g *goroutineCounter) get(from map[int]int, instance int) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.count[instance]
+	return from[instance]
 }

@@ -2,6 +2,7 @@ package standin
 
 import (
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -69,11 +70,13 @@ func (n *note) asked(vins []string) {
 	}
 }
 
-func (j *journal) read() []Call {
+func (j *journal) read(since int64) []Call {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	out := make([]Call, 0, min(len(j.calls), keptCalls))
-	for _, n := range j.calls[max(0, len(j.calls)-keptCalls):] {
+	first := max(0, len(j.calls)-keptCalls)
+	first += sort.Search(len(j.calls)-first, func(i int) bool { return j.calls[first+i].call.Start >= since })
+	out := make([]Call, 0, len(j.calls)-first)
+	for _, n := range j.calls[first:] {
 		out = append(out, n.call)
 	}
 	return out

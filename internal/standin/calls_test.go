@@ -2,8 +2,10 @@ package standin
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http/httptest"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 )
@@ -26,8 +28,11 @@ func TestEveryCallIsToldWithItsStartItsEndAndItsAnswer(t *testing.T) {
 		{Start: at, End: at + 2, Kind: "http-429", VINs: []string{"ABC"}, RetryAfter: "2", By: "one"},
 		{Start: at + 1, By: "two"},
 	}
-	if got := j.read(); !reflect.DeepEqual(got, want) {
+	if got := j.read(0); !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	if got := j.read(at + 1); !reflect.DeepEqual(got, want[1:]) || len(j.read(at+2)) > 0 {
+		t.Errorf("since the second: %+v", got)
 	}
 }
 
@@ -36,7 +41,7 @@ func TestTheJournalKeepsTheLastCalls(t *testing.T) {
 	for range 2*keptCalls + 10 {
 		j.begin(time.Now, "x")
 	}
-	if n := len(j.read()); n != keptCalls || len(j.calls) > 2*keptCalls {
+	if n := len(j.read(0)); n != keptCalls || len(j.calls) > 2*keptCalls {
 		t.Errorf("%d told, %d kept", n, len(j.calls))
 	}
 }
@@ -57,6 +62,13 @@ func TestCallsAreServed(t *testing.T) {
 	}
 	if c := calls[0]; c.By != "somebody" || c.Kind != AnswerDecoded || c.End < c.Start || len(c.VINs) != 1 || c.VINs[0] != "1HGCM82633A004352" {
 		t.Errorf("%+v", c)
+	}
+	for since, want := range map[string]int{"x": 400, fmt.Sprint(calls[0].Start): 200, fmt.Sprint(calls[0].Start + 1): 200} {
+		w = httptest.NewRecorder()
+		s.ServeHTTP(w, httptest.NewRequest("GET", "/_standin/calls?since="+since, nil))
+		if empty := strings.TrimSpace(w.Body.String()) == "[]"; w.Code != want || empty != (since == fmt.Sprint(calls[0].Start+1)) {
+			t.Errorf("since %s: %d %s", since, w.Code, w.Body)
+		}
 	}
 	w = httptest.NewRecorder()
 	if s.ServeHTTP(w, httptest.NewRequest("POST", "/_standin/calls", nil)); w.Code != 405 {

@@ -1,7 +1,9 @@
 package standin
 
 import (
+	"cmp"
 	"net/http"
+	"strconv"
 	"strings"
 )
 
@@ -48,7 +50,12 @@ func (s *Server) control(w http.ResponseWriter, r *http.Request) {
 			refuse(w, methodNotAllowed(r.Method, "GET"))
 			return
 		}
-		tell(w, http.StatusOK, s.Calls())
+		since, err := strconv.ParseInt(cmp.Or(r.FormValue("since"), "0"), 10, 64)
+		if err != nil {
+			tell(w, http.StatusBadRequest, map[string][]string{"errors": {"since: a number of microseconds"}})
+			return
+		}
+		tell(w, http.StatusOK, s.Calls(since))
 	default:
 		refuse(w, notFound(r))
 	}

@@ -107,8 +107,8 @@ func (s *Server) Stats() Stats { return s.stats.read() }
 // counted by their answers when these come.
 func (s *Server) ResetStats() { s.stats.reset(s.now()) }
 
-// Calls are the last calls, one by one, in the order in which they began.
-func (s *Server) Calls() []Call { return s.calls.read() }
+// Calls are the last calls that began at since or later, one by one, in the order in which they began.
+func (s *Server) Calls(since int64) []Call { return s.calls.read(since) }
 
 func (s *Server) faultState() *faultState {
 	s.mu.Lock()

@@ -35,11 +35,12 @@ func main() {
 }
 
 type options struct {
-	seed                  uint64
-	last                  time.Duration
-	instances             int
-	steady, plan, verbose bool
-	breaks, out           string
+	seed          uint64
+	last          time.Duration
+	instances     int
+	brief, steady bool
+	plan, verbose bool
+	breaks, out   string
 }
 
 func run(ctx context.Context, args []string) (int, error) {
@@ -47,14 +48,18 @@ func run(ctx context.Context, args []string) (int, error) {
 	fs := flag.NewFlagSet("chaos", flag.ContinueOnError)
 	fs.Uint64Var(&o.seed, "seed", 0, "of the plan; 0 draws one")
 	fs.DurationVar(&o.last, "for", 2*time.Minute, "how long storm and calm last; what comes after takes about a minute")
+	fs.BoolVar(&o.brief, "brief", false, "the least in which each kind of fault strikes, a minute and a quarter in all: --for 30s")
 	fs.IntVar(&o.instances, "instances", 8, "Lambda instances")
 	fs.BoolVar(&o.steady, "steady", false, "faults five seconds apart, however short this run is; else each kind strikes at least once")
 	fs.BoolVar(&o.plan, "plan", false, "only print the plan")
 	fs.BoolVar(&o.verbose, "verbose", false, "tell what strikes when")
-	fs.StringVar(&o.breaks, "break", "", "the `promise` that the bootstrap is told to break (P1, P2, P8 or P11): it is to be found broken")
+	fs.StringVar(&o.breaks, "break", "", "the `promise` that the bootstrap is told to break (P1 to P11): it is to be found broken")
 	fs.StringVar(&o.out, "out", "", "`folder` for the log of all parts, and for figures over time as CSV and SVG")
 	if err := fs.Parse(args); err != nil {
 		return 2, err
+	}
+	if o.brief {
+		o.last = 30 * time.Second
 	}
 	if o.seed == 0 {
 		o.seed = uint64(time.Now().UnixNano()) % 1_000_000
@@ -93,6 +98,7 @@ func run(ctx context.Context, args []string) (int, error) {
 	if err != nil {
 		return 2, err
 	}
+	chaos.Circumstances(os.Stdout, evidence)
 	if chaos.Table(os.Stdout, o.seed, chaos.Judge(evidence)) > 0 {
 		return 1, nil
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 func TestThePictureIsSVGAndNamesWhatItShows(t *testing.T) {
-	for _, n := range []int{0, 1, 100} {
+	for _, n := range []int{0, 1, 100, 8 * 3600} {
 		var samples []chaos.Sample
 		for i := range n {
 			samples = append(samples, chaos.Sample{At: time.Duration(i) * time.Second, Served: 3 * i, Limit: 4, Memory: 20 << 20, Files: 25})
@@ -33,6 +33,9 @@ func TestThePictureIsSVGAndNamesWhatItShows(t *testing.T) {
 		}
 		if !errors.Is(err, io.EOF) {
 			t.Errorf("%d samples: no XML: %v", n, err)
+		}
+		if len(drawn) > 400<<10 {
+			t.Errorf("%d samples: %d bytes, too large to look at", n, len(drawn))
 		}
 		for _, p := range panels {
 			if !strings.Contains(string(drawn), p.title) {
