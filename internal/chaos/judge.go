@@ -763,29 +763,35 @@ func (j *judge) yield() Verdict {
 	return v
 }
 
-// returning is P10: in the calm after the storm a lone client that waits as long as it was told is admitted, and so is a crowd, soon.
+// returning is P10: in the calm after the storm a lone client that waits as long as it was told is admitted, and so is a crowd, soon. Whom the machine kept from the store
+// is told to come back soon, by nobody who knows when: such a try does not count.
 func (j *judge) returning() Verdict {
 	v := Verdict{Promise: "P10", What: "who comes back when told"}
 	came, in := 0, 0
 	tries := map[string]int{}
 	var first, lastIn time.Time
 	for _, a := range j.e.Answers {
+		late, most := j.late(a.Asked, a.Done)
+		kept := most >= tardy && slices.Contains(a.Codes, "COORDINATION_UNAVAILABLE")
 		if a.Client == "lone" && a.Try > 1 {
 			v.Seen++
 			came++
-			late, most := j.late(a.Asked, a.Done)
 			switch {
 			case a.Status == 200:
 				in++
-			case most >= tardy && slices.Contains(a.Codes, "COORDINATION_UNAVAILABLE"):
-				v.late(late) // the store's answers came too late
+			case kept:
+				v.late(late)
 			default:
 				v.Broken = append(v.Broken, fmt.Sprintf("a lone client came back after %v and got %d %s", a.Waited, a.Status, strings.Join(a.Codes, " ")))
 			}
 		}
 		if a.Client == "crowd" {
 			v.Seen++
-			tries[a.VIN] = max(tries[a.VIN], a.Try)
+			if kept {
+				v.late(late)
+			} else {
+				tries[a.VIN]++
+			}
 			if first.IsZero() || a.Asked.Before(first) {
 				first = a.Asked
 			}

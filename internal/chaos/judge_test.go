@@ -462,6 +462,14 @@ func TestWhatIsExcusedIsCountedApart(t *testing.T) {
 			a.Body = []byte(`{"code":"COORDINATION_UNAVAILABLE","detail":"Down.","waitedMs":0,"retryAfterSeconds":2}`)
 			h.Late = tooLate(55.8, 56.1)
 		}, func(h *history) { h.Late = Lateness{From: began} }},
+		"a crowd whom the machine kept from the store": {"P10", false, func(h *history) {
+			for try := 1; try <= 5; try++ {
+				a := answer("crowd", 1, 503, "2", `{"code":"COORDINATION_UNAVAILABLE","detail":"Down.","waitedMs":0,"retryAfterSeconds":2}`)
+				a.Try = try
+				h.answers = append(h.answers, a)
+			}
+			h.Late = tooLate(20.1, 20.3)
+		}, func(h *history) { h.Late = tooLate(20.1, 20.15) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := sound()

@@ -23,7 +23,7 @@ func TestHowLateTheMachineWasIsKnownOfEachMoment(t *testing.T) {
 		{-5, -1, 0, 0},
 		{100, 200, 0, 0},
 	} {
-		if sum, most := l.Between(at(c.from), at(c.until)); (sum - c.sum).Abs() > time.Microsecond || most != c.most {
+		if sum, most := l.Between(at(c.from), at(c.until)); (sum-c.sum).Abs() > time.Microsecond || most != c.most {
 			t.Errorf("from %v to %v: %v, at most %v; want %v and %v", c.from, c.until, sum, most, c.sum, c.most)
 		}
 	}
