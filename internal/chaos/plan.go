@@ -118,6 +118,10 @@ func Draw(seed uint64, last time.Duration, instances int, steady bool) Plan {
 		if len(cards) == 0 {
 			cards = slices.Clone(deck)
 			r.Shuffle(len(cards), func(i, j int) { cards[i], cards[j] = cards[j], cards[i] })
+			if p.brief() { // the one outage comes before any pause that NHTSA asks for, in which nobody would call anyhow
+				n := slices.Index(cards, StoreOutage)
+				cards[0], cards[n] = cards[n], cards[0]
+			}
 		}
 		f := strike(r, cards[0], longest, time.Duration(i)*gap+gap/4+time.Duration(r.Int64N(int64(gap/2))))
 		if f.Kind != Stop { // what stands still may be thawed by the calm; all else is to be seen whole

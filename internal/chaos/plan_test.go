@@ -43,6 +43,9 @@ func TestEveryKindStrikesAndNothingInTheCalm(t *testing.T) {
 				t.Fatalf("seed %d: %+v", seed, f)
 			}
 		}
+		if seed%2 == 1 && p.Faults[0].Kind != StoreOutage {
+			t.Fatalf("seed %d: the outage is not the first in %+v", seed, p.Faults)
+		}
 		for i, v := range p.Visits {
 			if v.At >= p.For || i > 0 && v.At < p.Visits[i-1].At || len(v.VINs) == 0 || len(v.VINs) > 50 {
 				t.Fatalf("seed %d: %+v", seed, v)
