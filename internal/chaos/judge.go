@@ -22,7 +22,8 @@ const (
 	change     = 1500 * time.Millisecond // a change of knobs is under way: a grant of before it may start until then
 	spread     = 1500 * time.Millisecond // until what one instance heard of NHTSA is in the shared budget
 	own        = time.Second             // what the gate's own calls may take beyond a wait
-	tardy      = 100 * time.Millisecond  // a machine that lets one sleep so long may let an attempt of 120 ms run out
+	tardy      = 100 * time.Millisecond  // a machine that lets one wait so long at once may let an attempt of 120 ms run out
+	sluggish   = 0.15                    // and so may one that lets those wait that much of the time who wake often: an attempt is a dozen wakings
 )
 
 // Verdict is what came of one promise.
@@ -98,6 +99,12 @@ type judge struct {
 // late is how long the machine let somebody wait between two moments, and in the second before.
 func (j *judge) late(from, until time.Time) (sum, most time.Duration) {
 	return j.e.Late.Between(from.Add(-time.Second), until)
+}
+
+// kept says whether the machine may have kept somebody from the store between two moments, and how long it let him wait.
+func (j *judge) kept(from, until time.Time) (by time.Duration, kept bool) {
+	sum, most := j.late(from, until)
+	return sum, most >= tardy || float64(sum) >= sluggish*float64(until.Sub(from)+time.Second)
 }
 
 // match gives each call a lease of its own: one of its caller's, granted before it, and still held if there is such a one.
@@ -592,8 +599,8 @@ func (j *judge) noLeak() Verdict {
 			if j.cut(l.Granted.Add(-grip), l.End.Time()) {
 				continue
 			}
-			if _, most := j.late(l.Granted, l.End.Time()); most >= tardy {
-				v.late(most)
+			if by, kept := j.kept(l.Granted, l.End.Time()); kept {
+				v.late(by)
 				continue
 			}
 			v.Broken = append(v.Broken, fmt.Sprintf("lease %s of %s ran out at %s, and nothing had kept its holder from giving it back since %s", l.ID, l.Of.Name, j.when(l.End.Time()), j.when(l.Granted)))
@@ -764,15 +771,15 @@ func (j *judge) yield() Verdict {
 }
 
 // returning is P10: in the calm after the storm a lone client that waits as long as it was told is admitted, and so is a crowd, soon. Whom the machine kept from the store
-// is told to come back soon, by nobody who knows when: such a try does not count.
+// is told to come back soon, by nobody who knows when, and has lost his place: he may try twice more.
 func (j *judge) returning() Verdict {
 	v := Verdict{Promise: "P10", What: "who comes back when told"}
 	came, in := 0, 0
-	tries := map[string]int{}
+	tries, again := map[string]int{}, 0
 	var first, lastIn time.Time
 	for _, a := range j.e.Answers {
-		late, most := j.late(a.Asked, a.Done)
-		kept := most >= tardy && slices.Contains(a.Codes, "COORDINATION_UNAVAILABLE")
+		late, kept := j.kept(a.Asked, a.Done)
+		kept = kept && slices.Contains(a.Codes, "COORDINATION_UNAVAILABLE")
 		if a.Client == "lone" && a.Try > 1 {
 			v.Seen++
 			came++
@@ -787,10 +794,10 @@ func (j *judge) returning() Verdict {
 		}
 		if a.Client == "crowd" {
 			v.Seen++
+			tries[a.VIN]++
 			if kept {
 				v.late(late)
-			} else {
-				tries[a.VIN]++
+				again++
 			}
 			if first.IsZero() || a.Asked.Before(first) {
 				first = a.Asked
@@ -808,7 +815,7 @@ func (j *judge) returning() Verdict {
 		}
 	}
 	mean := float64(sum) / float64(max(1, refused))
-	if refused > 0 && mean > 2.7 {
+	if refused > 0 && mean > 2.7+2*float64(again)/float64(refused) {
 		v.Broken = append(v.Broken, fmt.Sprintf("a crowd that obeys needed %.2f tries on average", mean))
 	}
 	v.Numbers = fmt.Sprintf("lone client %d of %d; of a crowd of %d, %d refused at first needed %.2f tries, the last was in after %v", in, came, len(tries), refused, mean, lastIn.Sub(first).Round(100*time.Millisecond))
