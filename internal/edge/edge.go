@@ -68,7 +68,7 @@ type Handler struct {
 	warm atomic.Bool
 
 	zippers sync.Pool // of *gzip.Writer
-	ready   *lru.Cache[readyKey, ready]
+	ready   *lru.Cache[string, *ready]
 }
 
 // New makes a handler.

@@ -5,27 +5,21 @@ import (
 	"hash/crc32"
 	"math"
 	"slices"
+	"strconv"
 
 	"vingate/internal/decode"
 	"vingate/internal/lru"
-	"vingate/internal/vpic"
+	"vingate/internal/results"
 )
 
 // ready is the part of a stored answer's body that says the same to everybody, as it is and deflated: made once, for an answer that is asked
 // for again and again.
 type ready struct{ plain, deflated []byte }
 
-// readyKey says of what: two that are alike say the same about the vehicle.
-type readyKey struct {
-	query   vpic.Query
-	fetched int64 // milliseconds, as in the table
-	variant variant
-}
-
 // parts is a body with a part that was ready, between two that are this request's own.
 type parts struct {
 	before, after []byte
-	ready         ready
+	ready         *ready
 }
 
 const (
@@ -35,8 +29,15 @@ const (
 	readyOverhead = 400
 )
 
-func newReady(limit int64) *lru.Cache[readyKey, ready] {
-	return lru.Sized(uint64(max(0, limit/readyShare)), func(_ readyKey, r ready) uint64 { return uint64(len(r.plain) + len(r.deflated) + readyOverhead) })
+func newReady(limit int64) *lru.Cache[string, *ready] {
+	return lru.Sized(uint64(max(0, limit/readyShare)), func(key string, r *ready) uint64 {
+		return uint64(len(key) + len(r.plain) + len(r.deflated) + readyOverhead)
+	})
+}
+
+// readyKey says of what: the question, the form, and when NHTSA answered, as exactly as the table has it.
+func readyKey(d decode.Result, v variant) string {
+	return results.Key(d.Query()) + "#" + string(v) + "#" + strconv.FormatInt(d.FetchedAt.UnixMilli(), 10)
 }
 
 // show gives the response its body: common, which says the same to everybody, between two parts of the request's own. Of a stored answer it is
@@ -46,11 +47,11 @@ func (h *Handler) show(res *response, d decode.Result, v variant, before []byte,
 		res.body = slices.Concat(before, common(), after)
 		return
 	}
-	key := readyKey{d.Query(), d.FetchedAt.UnixMilli(), v}
+	key := readyKey(d, v)
 	kept, ok := h.ready.Get(key)
 	if !ok {
 		plain := common()
-		kept = ready{plain, h.deflated(plain)}
+		kept = &ready{plain, h.deflated(plain)}
 		h.ready.Put(key, kept)
 	}
 	res.body = slices.Concat(before, kept.plain, after)

@@ -174,9 +174,8 @@ func TestProperty_PartsAreOneMemberOfGzip(t *testing.T) {
 	h := New(Config{})
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.SliceOfN(rapid.Byte(), 0, 5000)
-		p := parts{before: text.Draw(t, "before"), after: text.Draw(t, "after")}
-		p.ready.plain = text.Draw(t, "ready")
-		p.ready.deflated = h.deflated(p.ready.plain)
+		plain := text.Draw(t, "ready")
+		p := parts{before: text.Draw(t, "before"), after: text.Draw(t, "after"), ready: &ready{plain, h.deflated(plain)}}
 		body := slices.Concat(p.before, p.ready.plain, p.after)
 		zipped, ok := p.gzipped(body)
 		if !ok {
@@ -198,7 +197,7 @@ func TestProperty_PartsAreOneMemberOfGzip(t *testing.T) {
 // A VIN as somebody typed it is part of the body, and may be as long as a request's line.
 func TestWhatDoesNotFitIntoABlockIsZippedAsAWhole(t *testing.T) {
 	h := New(Config{})
-	p := &parts{before: make([]byte, 1<<16), ready: ready{deflated: h.deflated(nil)}}
+	p := &parts{before: make([]byte, 1<<16), ready: &ready{deflated: h.deflated(nil)}}
 	if _, ok := p.gzipped(p.before); ok {
 		t.Error("a block holds more than it can")
 	}
@@ -216,8 +215,8 @@ func TestWhatDoesNotFitIntoABlockIsZippedAsAWhole(t *testing.T) {
 func TestReadyBodiesAreBounded(t *testing.T) {
 	const each = 1000
 	cache := newReady(readyShare * 10 * (each + readyOverhead))
-	for i := range int64(30) {
-		cache.Put(readyKey{fetched: i}, ready{plain: make([]byte, each-300), deflated: make([]byte, 300)})
+	for i := range 30 {
+		cache.Put(fmt.Sprint(10+i), &ready{plain: make([]byte, each-302), deflated: make([]byte, 300)})
 	}
 	if cache.Len() != 10 {
 		t.Errorf("%d are kept", cache.Len())

@@ -36,8 +36,8 @@ func newMemory(limit int64) *lru.Cache[string, kept] {
 	return lru.Sized(uint64(max(0, limit)), func(key string, k kept) uint64 { return uint64(len(key) + len(k.row.Packed) + overhead) })
 }
 
-func newOpened(limit int64) *lru.Cache[string, opened] {
-	return lru.Sized(uint64(max(0, limit/openedShare)), func(key string, o opened) uint64 { return uint64(len(key) + o.size) })
+func newOpened(limit int64) *lru.Cache[string, *opened] {
+	return lru.Sized(uint64(max(0, limit/openedShare)), func(key string, o *opened) uint64 { return uint64(len(key) + o.size) })
 }
 
 // Remembered is the answer in memory, if there is one that may be shown. It makes no call. One that is Stale with Until 0 is to be looked up.
@@ -69,7 +69,7 @@ func (s *Store) open(key string, r Row, q vpic.Query) (Stored, error) {
 	}
 	answer, size, err := s.understand(r, q)
 	if err == nil {
-		s.opened.Put(key, opened{r, answer, overhead + openedSize*size})
+		s.opened.Put(key, &opened{r, answer, overhead + openedSize*size})
 	}
 	return answer, err
 }

@@ -50,7 +50,7 @@ type Config struct {
 type Store struct {
 	Config
 	memory *lru.Cache[string, kept]
-	opened *lru.Cache[string, opened]
+	opened *lru.Cache[string, *opened]
 	packed unpacker
 }
 
