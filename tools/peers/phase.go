@@ -236,16 +236,16 @@ func (l lab) insist(ctx context.Context, f *fleet, patience time.Duration) func(
 	}
 }
 
-// crowd has a hundred come at once when the burst is used up; three times, each anew.
+// crowd has a hundred come at once when the burst is used up; three times, each anew. Where there is a line, they may wait in it for three seconds.
 func (l lab) crowd(ctx context.Context, r *row) error {
 	const heads, rounds = 100, 3
 	for round := range rounds {
-		if err := l.with(ctx, fmt.Sprint("crowd", round), 0, 0, func(f *fleet) error {
+		if err := l.with(ctx, fmt.Sprint("crowd", round), l.budget.Queue/instances, 0, func(f *fleet) error {
 			dice := rand.New(rand.NewPCG(l.seed, uint64(round)))
 			l.dry(ctx, f)
 			var calls []load.Call
 			for i := range heads {
-				calls = append(calls, load.Call{Number: i, At: time.Duration(i) * 2 * time.Millisecond, Instance: dice.IntN(instances), Tenant: fmt.Sprint("head", i), Upstream: short})
+				calls = append(calls, load.Call{Number: i, At: time.Duration(i) * 2 * time.Millisecond, Instance: dice.IntN(instances), Tenant: fmt.Sprint("head", i), Patience: 3 * time.Second, Upstream: short})
 			}
 			start, last := time.Now(), time.Duration(0)
 			for _, c := range f.play(ctx, calls, l.insist(ctx, f, 20*time.Second)) {

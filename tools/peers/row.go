@@ -95,6 +95,7 @@ func table(w io.Writer, rows []row) {
 	out("", func(r row) string { return r.Peer })
 	_, _ = fmt.Fprintf(w, "|%s\n", strings.Repeat("---|", len(rows)+1))
 	out("store", func(r row) string { return r.Store })
+	out("light load, 15/s: admitted", func(r row) string { return fmt.Sprintf("%d of %d", r.LightAdmitted, r.LightOffered) })
 	out("10x, short calls: worst window over burst + rate x w, calls", func(r row) string { return fmt.Sprint(r.Excess) })
 	out("10x, short calls: use of the rate", func(r row) string { return fmt.Sprintf("%.2f", r.Use) })
 	out(fmt.Sprintf("10x, calls of 1 s: most at once, of %d", theBudget.Slots), func(r row) string {
