@@ -3,9 +3,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -137,6 +139,9 @@ func (o *simulateOptions) build(cmd *cobra.Command, set map[string]string) (m si
 		number := func(into *int) { *into, err = strconv.Atoi(value) }
 		switch {
 		case slices.Contains(simulated, variable):
+			if _, twice := variables[variable]; twice {
+				err = errors.New("it is there twice, under two names")
+			}
 			variables[variable] = value
 		case name == "load":
 			own.load, err = strconv.ParseFloat(value, 64)
@@ -150,10 +155,14 @@ func (o *simulateOptions) build(cmd *cobra.Command, set map[string]string) (m si
 		case name == "gates":
 			number(&m.Gates)
 		default:
-			err = errors.New("there is no such number")
+			return m, "", fmt.Errorf("there is no such number as %q: %s, load, stored, instances, callers, gates, or a flag of a variable such as max-wait",
+				name, strings.Join(slices.Sorted(maps.Keys(short)), ", "))
+		}
+		if errors.Is(err, strconv.ErrSyntax) || errors.Is(err, strconv.ErrRange) {
+			err = errors.New("it is no number of its kind")
 		}
 		if err != nil {
-			return m, "", fmt.Errorf("%s=%s: %w", name, value, err)
+			return m, "", fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	getenv := func(name string) string {
@@ -206,6 +215,9 @@ func (o *simulateOptions) fill(m simulate.Setup, cfg config.Config) (_ simulate.
 		}
 		m.Troubles = append(m.Troubles, t)
 	}
+	if !(o.load >= 0) {
+		return m, fmt.Errorf("--load: %v is no number of requests a second", o.load)
+	}
 	if o.load > 0 {
 		kind := simulate.Arrivals(o.arrivals)
 		if !slices.Contains([]simulate.Arrivals{simulate.Constant, simulate.Poisson, simulate.Diurnal}, kind) {
@@ -232,14 +244,17 @@ func (o *simulateOptions) run(cmd *cobra.Command) error {
 	if o.svg != "" {
 		return usage(errors.New("--svg goes with --sweep"))
 	}
+	if cmd.Flags().Changed("plot") {
+		return usage(errors.New("--plot goes with --sweep"))
+	}
 	m, _, err := o.build(cmd, nil)
 	if err != nil {
 		return usage(err)
 	}
 	began := time.Now()
-	r, err := simulate.Run(m)
+	r, err := simulate.Run(cmd.Context(), m)
 	if err != nil {
-		return err
+		return stopped(err)
 	}
 	r.Took, r.Command = time.Since(began), o.command(cmd)
 	return o.show(cmd, r)
@@ -254,6 +269,9 @@ func (o *simulateOptions) runSweep(cmd *cobra.Command) error {
 		o.model.For = 20 * time.Minute
 	}
 	s, err := simulate.RunSweep(cmd.Context(), axes, o.plot, func(set map[string]string) (simulate.Setup, string, error) { return o.build(cmd, set) })
+	if errors.Is(err, context.Canceled) {
+		return stopped(err)
+	}
 	if err != nil {
 		return usage(err)
 	}
@@ -266,6 +284,14 @@ func (o *simulateOptions) runSweep(cmd *cobra.Command) error {
 		}
 	}
 	return o.show(cmd, s)
+}
+
+// stopped is the end of a run before its time.
+func stopped(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return &exitError{exitInterrupted, errors.New("stopped before the end, so there is nothing to report")}
+	}
+	return err
 }
 
 // shown is what came of it.

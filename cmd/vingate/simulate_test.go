@@ -57,6 +57,9 @@ func TestSimulateRefusesWhatMakesNoSense(t *testing.T) {
 	for flags, want := range map[string]string{
 		"--rate-per-second 20":          "RATE_BURST",
 		"--load 0":                      "nobody asks anything",
+		"--load -5":                     "--load: -5",
+		"--load NaN":                    "--load: NaN",
+		"--load 1e-300":                 "from 0.000001",
 		"--arrivals dealer":             "constant, poisson or diurnal",
 		"--traffic posson:rate=1":       "posson",
 		"--traffic trace:file=/no/such": "no such file",
@@ -69,6 +72,17 @@ func TestSimulateRefusesWhatMakesNoSense(t *testing.T) {
 	} {
 		if status, _, complaints := simulatedRun(t, strings.Fields(flags)...); status != exitUsage || !strings.Contains(complaints, want) {
 			t.Errorf("%s: %d %s", flags, status, complaints)
+		}
+	}
+}
+
+func TestSimulateEndsWhenItIsStopped(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	for _, flags := range []string{"--for 700h", "--for 700h --sweep load=100|200"} {
+		var stdout, stderr bytes.Buffer
+		if status := run(ctx, append([]string{"simulate"}, strings.Fields(flags)...), &stdout, &stderr); status != exitInterrupted || stdout.Len() > 0 || !strings.Contains(stderr.String(), "stopped before the end") {
+			t.Errorf("%s: %d %s %s", flags, status, &stdout, &stderr)
 		}
 	}
 }
@@ -102,7 +116,8 @@ func TestSimulateSweepsAndFindsTheKnee(t *testing.T) {
 		}
 	}
 	for flags, want := range map[string]string{
-		"--sweep rate": "NAME=FROM..TO", "--sweep speed=1..3": "no such number", "--sweep load=1..2 --plot beauty": "served", "--svg x": "goes with --sweep", "--sweep instances=x": "invalid syntax",
+		"--sweep rate": "NAME=FROM..TO", "--sweep speed=1..3": "max-wait", "--sweep load=1..2 --plot beauty": "served", "--svg x": "goes with --sweep", "--sweep instances=x": "instances=x: instances: it is no number",
+		"--sweep rate=1..2,rate-per-second=1..2": "under two names", "--plot use": "goes with --sweep", "--sweep rate=1..2 --trouble 429:every=1h": "all is over after 20m",
 	} {
 		if status, _, complaints := simulatedRun(t, strings.Fields(flags)...); status != exitUsage || !strings.Contains(complaints, want) {
 			t.Errorf("%s: %d %s", flags, status, complaints)

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"context"
 	"math"
 	"math/rand/v2"
 	"time"
@@ -262,19 +263,25 @@ type sim struct {
 	book *book
 }
 
-// Run simulates.
-func Run(m Setup) (*Report, error) {
+// Run simulates, until ctx ends.
+func Run(ctx context.Context, m Setup) (*Report, error) {
 	if err := m.Check(); err != nil {
 		return nil, err
 	}
 	s := newSim(m)
-	s.run()
+	if err := s.run(ctx); err != nil {
+		return nil, err
+	}
 	return s.book.report(s), nil
 }
 
 // run lets happen what happens until nothing is left.
-func (s *sim) run() {
-	for len(s.events) > 0 {
+func (s *sim) run(ctx context.Context) error {
+	const look = 1 << 16 // events between two looks at ctx: some hundredths of a second
+	for n := 1; len(s.events) > 0; n++ {
+		if n%look == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
 		e := s.events.pop()
 		s.now = e.at
 		if e.do == arrives {
@@ -283,6 +290,7 @@ func (s *sim) run() {
 		}
 		s.do(e.do, s.request(e.who))
 	}
+	return nil
 }
 
 func newSim(m Setup) *sim {

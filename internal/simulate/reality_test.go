@@ -156,7 +156,7 @@ func TestRealityAgreesWithTheSimulation(t *testing.T) {
 		really := float64(report.Count(load.Refused)) / float64(len(asked))
 
 		m := played(t, asked, c.latency, instances, callers, append([]string{"ANON_RATE_PER_SECOND=1000", "ANON_BURST=10000"}, c.knobs...))
-		r, err := Run(m)
+		r, err := Run(t.Context(), m)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -76,6 +76,9 @@ const (
 	lookAgain   = time.Second            // results: a stale answer is shown so long without a look while somebody else refreshes it
 	retryFault  = 5 * time.Second        // decode: when to come back after a failed call
 
+	mostTime     = 31 * 24 * time.Hour // the longest run
+	mostRequests = 1e9                 // in it: a million takes a second or so
+
 	// A partition of DynamoDB, and so an item, takes so much in a second.
 	ItemReadUnits, ItemWriteUnits = 3000, 1000
 )
@@ -108,7 +111,7 @@ func (m Setup) Check() error {
 	if m.Gates > m.Instances {
 		fault("%d gates are more than the %d instances", m.Gates, m.Instances)
 	}
-	if m.For < time.Second || m.For > 31*24*time.Hour {
+	if m.For < time.Second || m.For > mostTime {
 		fault("for: %v is not between 1s and 31 days", m.For)
 	}
 	if !(m.Zipf >= 0 && m.Zipf <= 3) {
@@ -122,6 +125,15 @@ func (m Setup) Check() error {
 	}
 	if m.WireLeast < 0 || m.WireMost < m.WireLeast || m.WireMost > gate.Attempt/2 {
 		fault("wire: %v to %v: an attempt lasts %v", m.WireLeast, m.WireMost, gate.Attempt)
+	}
+	if m.Lag < 0 || m.Lag > 10*time.Second {
+		fault("lag: %v is not between 0 and 10s", m.Lag)
+	}
+	if m.Work < 0 || m.Work > m.RequestDeadline {
+		fault("work: %v is not between 0 and REQUEST_DEADLINE (%v)", m.Work, m.RequestDeadline)
+	}
+	if m.Warm < 0 {
+		fault("warm: %d instances are none", m.Warm)
 	}
 	if m.ClockError < 0 || m.ClockError > m.Knobs.SkewBound {
 		fault("clock error: %v is beyond CLOCK_SKEW_BOUND (%v), where an instance refuses to work", m.ClockError, m.Knobs.SkewBound)
@@ -138,17 +150,26 @@ func (m Setup) Check() error {
 	for _, t := range m.Troubles {
 		if err := t.Check(); err != nil {
 			faults = append(faults, err)
+		} else if t.At >= m.For {
+			fault("%s: it comes first after %v, and all is over after %v", t.Kind, t.At, m.For)
 		}
 	}
 	if len(m.Streams) == 0 {
 		fault("nobody asks anything: there is no traffic")
 	}
-	tenants := 0
+	tenants, requests := 0, 0.0
 	for _, s := range m.Streams {
 		if err := s.Check(); err != nil {
 			faults = append(faults, err)
+		} else if s.From >= m.For {
+			fault("%s: it begins after %v, and all is over after %v", s.Name, s.From, m.For)
+		} else {
+			requests += s.requests(m.For)
 		}
 		tenants += s.Tenants
+	}
+	if requests > mostRequests {
+		fault("%.0f million requests take hours; with less load or a shorter time, %.0f million do not", requests/1e6, mostRequests/1e6)
 	}
 	between("tenants of all streams", tenants, 0, 10_000_000)
 	return errors.Join(faults...)

@@ -2,7 +2,9 @@ package simulate
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -70,7 +72,7 @@ func situations() map[string]Setup {
 		m.Troubles = []Trouble{{Kind: Says429, At: time.Minute, Every: 90 * time.Second, For: 10 * time.Second, RetryAfter: 5 * time.Second}}
 	}, people(40))
 	add("NHTSA blocks", func(m *Setup) {
-		m.Troubles = []Trouble{{Kind: Says403, At: time.Minute, For: 10 * time.Second, RetryAfter: 20 * time.Second}, {Kind: Says503, At: 2 * time.Minute, For: 20 * time.Second}}
+		m.Troubles = []Trouble{{Kind: Says403, At: time.Minute, For: 10 * time.Second, RetryAfter: 20 * time.Second}, {Kind: Says503, At: 100 * time.Second, For: 20 * time.Second}}
 	}, people(40), Stream{Name: "keys", Arrivals: Dealer, Size: 50, Every: 20 * time.Second, Tenants: 5, Keyed: true})
 	add("NHTSA has a limit of its own", func(m *Setup) {
 		m.Gates, m.Troubles = 2, []Trouble{{Kind: Limits, Rate: 1, Burst: 15, RetryAfter: 3 * time.Second}}
@@ -88,7 +90,7 @@ func TestWhateverHappensThePromisesAreKept(t *testing.T) {
 	for name, m := range situations() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r, err := Run(m)
+			r, err := Run(t.Context(), m)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -131,7 +133,9 @@ func TestAtTheEndNothingIsHeld(t *testing.T) {
 			continue // a release that is throttled for a second leaves its lease
 		}
 		s := newSim(m)
-		s.run()
+		if err := s.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 		for _, g := range s.items {
 			if st := g.cur.s; len(st.Leases)+len(st.Tickets)+len(st.Places)+len(st.Flows)+len(st.Batch) > 0 {
 				t.Errorf("%s: left: %+v", name, st)
@@ -160,7 +164,7 @@ func TestAtTheEndNothingIsHeld(t *testing.T) {
 // bare is what a report says, without what is the model's or the machine's.
 func bare(t *testing.T, m Setup) string {
 	t.Helper()
-	r, err := Run(m)
+	r, err := Run(t.Context(), m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +200,7 @@ func TestTheCoreWouldSayTheSame(t *testing.T) {
 				}
 			}
 			m.For = 2 * time.Minute
-			r, err := Run(m)
+			r, err := Run(t.Context(), m)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -298,11 +302,59 @@ func TestFairnessIsOfTheShares(t *testing.T) {
 func TestAModelSaysEverythingThatIsWrong(t *testing.T) {
 	m := aModel(Stream{Name: "x", Arrivals: Poisson, Tenants: 1})
 	m.Instances, m.Stored, m.Knobs.Burst = 0, 2, 1
-	_, err := Run(m)
-	for _, want := range []string{"instances: 0", "stored: 2", "RATE_BURST", "x: 0 is no number of requests"} {
+	m.Warm, m.Work, m.Lag = -1, -time.Second, time.Hour
+	m.Streams = append(m.Streams, Stream{Name: "late", Arrivals: Poisson, Rate: 1, Tenants: 1, From: time.Hour}, Stream{Name: "many", Arrivals: Poisson, Rate: 1e6, Tenants: 1})
+	m.Troubles = []Trouble{{Kind: Says429, At: time.Hour, For: time.Minute}}
+	_, err := Run(t.Context(), m)
+	for _, want := range []string{"instances: 0", "stored: 2", "RATE_BURST", "x: rate=0 is no number of requests", "warm: -1", "work: -1s", "lag: 1h", "late: it begins after 1h",
+		"3600 million requests take hours", "429: it comes first after 1h"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)
 		}
+	}
+}
+
+// Whatever streams there may be, time goes on: none of them asks without end in one moment, nor in the past.
+func TestProperty_StreamsGoForward(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		s := Stream{Name: "x", Arrivals: rapid.SampledFrom([]Arrivals{Constant, Poisson, Diurnal, Burst, Dealer, Scraper}).Draw(r, "arrivals"), Tenants: 1,
+			Rate: math.Pow(10, rapid.Float64Range(-310, 7).Draw(r, "power")), Size: rapid.IntRange(1, 100_000).Draw(r, "size"),
+			Every: time.Duration(rapid.Int64Range(1, int64(mostTime)).Draw(r, "every")) >> rapid.IntRange(0, 40).Draw(r, "shift")}
+		m := aModel(s)
+		if m.For = mostTime; s.Check() != nil {
+			return
+		}
+		sim := newSim(aModel(people(1)))
+		src := source{Stream: s, from: sim.start}
+		src.begin(sim.rng)
+		began := src.next
+		for n := range 300_000 {
+			before := src.next
+			if before < sim.start {
+				t.Fatalf("%+v: request %d comes before the start", s, n)
+			}
+			if src.left = max(0, src.left-1); s.Arrivals == Burst { // which counts by itself
+				src.left++
+			}
+			src.advance(sim.rng)
+			if src.next < before {
+				t.Fatalf("%+v: request %d goes back by %d", s, n, before-src.next)
+			}
+			if src.next > sim.start+micros(mostTime) {
+				return
+			}
+			if n == 299_999 && src.next-began < 200_000 {
+				t.Fatalf("%+v: %d requests in %d us", s, n+1, src.next-began)
+			}
+		}
+	})
+}
+
+func TestARunEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Run(ctx, aModel(people(1e5))); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
 	}
 }
 
@@ -320,8 +372,11 @@ func TestStreamsAreReadAsTheyAreWritten(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"posson:rate=5": `no "posson" arrivals`, "poisson": "no number of requests", "poisson:rate=x": "invalid syntax", "poisson:speed=3": "no such key",
+		"posson:rate=5": `no "posson" arrivals`, "poisson": "no number of requests", "poisson:rate=x": `"x" is no number`, "poisson:speed=3": "no such key: rate",
 		"burst:size=0": "needs a size", "trace:": "needs file", "trace:file=x.csv": "not exist", "poisson:rate=5,tenants=0": "tenants",
+		"poisson:rate=1e-300": "from 0.000001", "constant:rate=NaN": "no number of requests", "poisson:rate=1,from=-1h": "before the start", "poisson:rate=1,for=-1s": "before the start",
+		"poisson:rate=1,weight=-3": "weight=-3", "poisson:rate=1,weight=11": "weight=11", "poisson:rate=1,keyed=maybe": "neither true nor false", "poisson:rate=1,for=1h30": "such as 90s",
+		"poisson:rate=1,tenants=1.5": "no whole number", "burst:size=100000,every=1ms": "more than a million a second", "burst:every=9000h": "to 31 days",
 	} {
 		if _, err := ParseStream(text, noFile); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", text, err)
@@ -337,7 +392,7 @@ func TestATraceIsPlayed(t *testing.T) {
 	}
 	m := aModel(s)
 	m.Stored = 0
-	r, err := Run(m)
+	r, err := Run(t.Context(), m)
 	if err != nil || r.Requests != 3 || r.Calls != 2 { // the second asks what the first has brought, or shares its call
 		t.Errorf("%d requests, %d calls, %v", r.Requests, r.Calls, err)
 	}
@@ -410,7 +465,7 @@ func TestLatenciesAreDrawnAsTheyAreWritten(t *testing.T) {
 }
 
 func TestTheReportIsJSON(t *testing.T) {
-	r, err := Run(situations()["people"])
+	r, err := Run(t.Context(), situations()["people"])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -432,7 +487,7 @@ func TestTheReportIsJSON(t *testing.T) {
 func BenchmarkAnHourAtAHundredASecond(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := Run(aModel(people(100))); err != nil {
+		if _, err := Run(b.Context(), aModel(people(100))); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -445,7 +500,9 @@ func TestARequestTakesFewStepsAndLittleMemory(t *testing.T) {
 	s := newSim(m)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	s.run()
+	if err := s.run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	runtime.ReadMemStats(&after)
 	requests := float64(s.book.requests)
 	for what, c := range map[string]struct{ n, most float64 }{
@@ -465,7 +522,7 @@ func TestARequestTakesFewStepsAndLittleMemory(t *testing.T) {
 func TestThePageNeedsNothingElse(t *testing.T) {
 	m := situations()["everybody"]
 	m.Streams[0].Name = `<b>"people"</b>`
-	r, err := Run(m)
+	r, err := Run(t.Context(), m)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,8 +22,8 @@ type Axis struct {
 	Values []string `json:"values"`
 }
 
-// mostRuns bounds a sweep.
-const mostRuns = 1000
+// mostRuns bounds a sweep, and mostValue its ranges.
+const mostRuns, mostValue = 1000, 1_000_000_000
 
 // ParseSweep reads rate=1..10,in-flight=2|4|8: one or two axes, each a range of whole numbers, with a step where there is one (1..100/10), or
 // a list of anything.
@@ -45,14 +45,17 @@ func ParseSweep(text string) ([]Axis, error) {
 			if by != "" {
 				step, err3 = strconv.Atoi(by)
 			}
-			if err := errors.Join(err1, err2, err3); err != nil || step < 1 || hi < lo || (hi-lo)/step >= mostRuns {
-				return nil, fmt.Errorf("sweep %q: %q is no range", text, values)
+			if err := errors.Join(err1, err2, err3); err != nil || step < 1 || step > mostValue || lo < -mostValue || hi > mostValue || hi < lo || (hi-lo)/step >= mostRuns {
+				return nil, fmt.Errorf("sweep %q: %q is no range of whole numbers such as 1..10 or 0..1000/100, of at most %d", text, values, mostRuns)
 			}
 			for n := lo; n <= hi; n += step {
 				a.Values = append(a.Values, strconv.Itoa(n))
 			}
 		} else {
 			a.Values = strings.Split(values, "|")
+			if slices.Contains(a.Values, "") {
+				return nil, fmt.Errorf("sweep %q: a value of %s is empty", text, name)
+			}
 		}
 		if slices.ContainsFunc(axes, func(b Axis) bool { return b.Name == name }) {
 			return nil, fmt.Errorf("sweep %q: %s is there twice", text, name)
@@ -162,7 +165,7 @@ func RunSweep(ctx context.Context, axes []Axis, shown []string, build func(map[s
 			}
 			m, note, err := build(set)
 			if err != nil {
-				return nil, fmt.Errorf("%v: %w", set, err)
+				return nil, fmt.Errorf("%s: %w", s.named(values), err)
 			}
 			models = append(models, m)
 			s.Cells = append(s.Cells, Cell{Values: values, Caption: note, Metrics: map[string]float64{}})
@@ -172,10 +175,7 @@ func RunSweep(ctx context.Context, axes []Axis, shown []string, build func(map[s
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for i, m := range models {
 		g.Go(func() error {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			r, err := Run(m)
+			r, err := Run(ctx, m)
 			if err != nil {
 				return err
 			}
@@ -200,6 +200,15 @@ func RunSweep(ctx context.Context, axes []Axis, shown []string, build func(map[s
 		s.Knees = append(s.Knees, k)
 	}
 	return s, nil
+}
+
+// named is one run, by its values.
+func (s *Sweep) named(values []string) string {
+	var parts []string
+	for i, v := range values {
+		parts = append(parts, s.Axes[i].Name+"="+v)
+	}
+	return strings.Join(parts, ",")
 }
 
 func (s *Sweep) cell(row, column int) *Cell { return &s.Cells[row*len(s.Axes[1].Values)+column] }

@@ -20,7 +20,8 @@ func TestSweepsAreReadAsTheyAreWritten(t *testing.T) {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"", "rate", "rate=", "=1..2", "rate=3..1", "rate=1..x", "rate=1..9/0", "rate=1..2,rate=3..4", "a=1,b=1,c=1", "a=1..100,b=1..100", "a=1..9999999999"} {
+	for _, text := range []string{"", "rate", "rate=", "=1..2", "rate=3..1", "rate=1..x", "rate=1..9/0", "rate=1..2,rate=3..4", "a=1,b=1,c=1", "a=1..100,b=1..100", "a=1..9999999999", "a=1||2", "a=1|",
+		"a=-9223372036854775808..9223372036854775807", "a=1..9223372036854775807/9223372036854775807"} {
 		if got, err := ParseSweep(text); err == nil {
 			t.Errorf("%q is taken: %v", text, got)
 		}

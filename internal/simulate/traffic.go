@@ -56,23 +56,29 @@ type row struct {
 	size   int16 // VINs of a batch, 0: a single decode
 }
 
+// mostRate bounds a stream, and a call in mostRate seconds is the least.
+const mostRate = 1e6
+
 // Check says what is wrong with a stream.
 func (s Stream) Check() error {
 	switch s.Arrivals {
 	case Constant, Poisson, Diurnal, Scraper:
-		if !(s.Rate > 0 && s.Rate <= 1e6) {
-			return fmt.Errorf("%s: %v is no number of requests a second above 0 and up to a million", s.Name, s.Rate)
+		if !(s.Rate >= 1/mostRate && s.Rate <= mostRate) {
+			return fmt.Errorf("%s: rate=%v is no number of requests a second from 0.000001 to a million", s.Name, s.Rate)
 		}
 	case Burst, Dealer:
-		if s.Size < 1 || s.Size > 100_000 || s.Every < time.Millisecond {
-			return fmt.Errorf("%s: needs a size from 1 to 100000 and every from 1ms on", s.Name)
+		if s.Size < 1 || s.Size > 100_000 || s.Every < time.Millisecond || s.Every > mostTime {
+			return fmt.Errorf("%s: needs a size from 1 to 100000 and every from 1ms to 31 days", s.Name)
+		}
+		if s.Every < time.Duration(s.Size)*time.Microsecond { // one comes in each microsecond
+			return fmt.Errorf("%s: %d every %v are more than a million a second", s.Name, s.Size, s.Every)
 		}
 	case Trace:
 		if len(s.rows) == 0 {
 			return fmt.Errorf("%s: the trace is empty", s.Name)
 		}
 	default:
-		return fmt.Errorf("%s: there are no %q arrivals", s.Name, s.Arrivals)
+		return fmt.Errorf("%s: there are no %q arrivals: constant, poisson, diurnal, scraper, burst, dealer or trace", s.Name, s.Arrivals)
 	}
 	if s.Tenants < 1 || s.Tenants > 10_000_000 {
 		return fmt.Errorf("%s: %d tenants are not between 1 and 10 million", s.Name, s.Tenants)
@@ -80,7 +86,28 @@ func (s Stream) Check() error {
 	if s.Tries < 0 || s.Tries > 1000 {
 		return fmt.Errorf("%s: tries is not between 0 and 1000", s.Name)
 	}
+	if s.Weight < 0 || s.Weight > gate.MaxWeight {
+		return fmt.Errorf("%s: weight=%d is not between 1 and %d", s.Name, s.Weight, gate.MaxWeight)
+	}
+	if s.From < 0 || s.For < 0 {
+		return fmt.Errorf("%s: from and for are no times before the start", s.Name)
+	}
 	return nil
+}
+
+// requests is about how many it makes until then, those who come back not counted.
+func (s Stream) requests(until time.Duration) float64 {
+	lasts := until - s.From
+	if s.For > 0 {
+		lasts = min(lasts, s.For)
+	}
+	switch s.Arrivals {
+	case Burst, Dealer:
+		return float64(s.Size) * (1 + float64(lasts)/float64(s.Every))
+	case Trace:
+		return float64(len(s.rows))
+	}
+	return s.Rate * lasts.Seconds()
 }
 
 // ParseStream reads a stream as it is written on the command line: kind:key=value,... Files are opened by open.
@@ -106,29 +133,29 @@ func ParseStream(text string, open func(string) (io.ReadCloser, error)) (Stream,
 		case "name":
 			s.Name = value
 		case "rate":
-			s.Rate, err = strconv.ParseFloat(value, 64)
+			s.Rate, err = readNumber(value)
 		case "size":
-			s.Size, err = strconv.Atoi(value)
+			s.Size, err = readWhole(value)
 		case "every":
-			s.Every, err = time.ParseDuration(value)
+			s.Every, err = readTime(value)
 		case "tenants":
-			s.Tenants, err = strconv.Atoi(value)
+			s.Tenants, err = readWhole(value)
 		case "keyed":
 			s.Keyed, err = truth(value)
 		case "unique":
 			s.Unique, err = truth(value)
 		case "weight":
-			s.Weight, err = strconv.Atoi(value)
+			s.Weight, err = readWhole(value)
 		case "tries":
-			s.Tries, err = strconv.Atoi(value)
+			s.Tries, err = readWhole(value)
 		case "from":
-			s.From, err = time.ParseDuration(value)
+			s.From, err = readTime(value)
 		case "for":
-			s.For, err = time.ParseDuration(value)
+			s.For, err = readTime(value)
 		case "file":
 			file = value
 		default:
-			err = errors.New("there is no such key")
+			err = errors.New("there is no such key: rate, size, every, tenants, keyed, unique, weight, tries, from, for, name or file")
 		}
 		if err != nil {
 			return s, fmt.Errorf("%s: %s: %w", text, part, err)
@@ -154,7 +181,35 @@ func truth(value string) (bool, error) {
 	if value == "" {
 		return true, nil
 	}
-	return strconv.ParseBool(value)
+	yes, err := strconv.ParseBool(value)
+	if err != nil {
+		return false, fmt.Errorf("%q is neither true nor false", value)
+	}
+	return yes, nil
+}
+
+func readNumber(value string) (float64, error) {
+	f, err := strconv.ParseFloat(value, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no number", value)
+	}
+	return f, nil
+}
+
+func readWhole(value string) (int, error) {
+	n, err := strconv.Atoi(value)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no whole number", value)
+	}
+	return n, nil
+}
+
+func readTime(value string) (time.Duration, error) {
+	d, err := time.ParseDuration(value)
+	if err != nil {
+		return 0, fmt.Errorf("%q is no time such as 90s or 1h30m", value)
+	}
+	return d, nil
 }
 
 // mostRows bounds a trace.
@@ -260,27 +315,25 @@ func ParseLatency(text string) (Latency, error) {
 	kind, rest, _ := strings.Cut(text, ":")
 	first, second, two := strings.Cut(rest, ",")
 	l.Kind = kind
-	var err error
-	if l.A, err = time.ParseDuration(first); err != nil {
-		return l, fmt.Errorf("latency %q: %w", text, err)
-	}
+	var err, err2 error
+	l.A, err = readTime(first)
 	switch kind {
 	case "fixed":
 		l.B = l.A
 	case "uniform":
-		l.B, err = time.ParseDuration(second)
+		l.B, err2 = readTime(second)
 	case "lognormal":
-		l.Sigma, err = strconv.ParseFloat(second, 64)
+		l.Sigma, err2 = readNumber(second)
 		l.logOfMedian = math.Log(float64(l.A.Microseconds()))
 	default:
-		err = errors.New("it is neither fixed, uniform nor lognormal")
+		return l, fmt.Errorf("latency %q: it is neither fixed, uniform nor lognormal", text)
 	}
-	switch {
-	case err != nil:
+	switch err = cmp.Or(err, err2); {
 	case two == (kind == "fixed"):
-		err = errors.New("it has the wrong number of values")
-	case l.A <= 0 || kind == "uniform" && l.B < l.A || !(l.Sigma >= 0 && l.Sigma <= 5):
-		err = errors.New("its values make no sense")
+		err = errors.New("it has the wrong number of values: fixed:TIME, uniform:FROM,TO or lognormal:MEDIAN,SIGMA")
+	case err != nil:
+	case l.A < time.Microsecond || max(l.A, l.B) > time.Hour || kind == "uniform" && l.B < l.A || !(l.Sigma >= 0 && l.Sigma <= 5):
+		err = errors.New("its times are from 1us to 1h, and sigma from 0 to 5")
 	}
 	if err != nil {
 		return l, fmt.Errorf("latency %q: %w", text, err)
@@ -295,7 +348,7 @@ func (l Latency) draw(r *rand.Rand) time.Duration {
 	case "uniform":
 		return l.A + time.Duration(r.Int64N(int64(l.B-l.A)+1))
 	case "lognormal":
-		return time.Duration(math.Exp(l.logOfMedian+l.Sigma*r.NormFloat64())) * time.Microsecond
+		return time.Duration(min(math.Exp(l.logOfMedian+l.Sigma*r.NormFloat64()), float64(mostTime.Microseconds()))) * time.Microsecond
 	}
 	return l.A
 }

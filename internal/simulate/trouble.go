@@ -3,7 +3,6 @@ package simulate
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -52,20 +51,20 @@ func ParseTrouble(text string) (Trouble, error) {
 		var err error
 		switch key {
 		case "at":
-			t.At, err = time.ParseDuration(value)
+			t.At, err = readTime(value)
 			first = true
 		case "every":
-			t.Every, err = time.ParseDuration(value)
+			t.Every, err = readTime(value)
 		case "for":
-			t.For, err = time.ParseDuration(value)
+			t.For, err = readTime(value)
 		case "retry-after":
-			t.RetryAfter, err = time.ParseDuration(value)
+			t.RetryAfter, err = readTime(value)
 		case "rate":
-			t.Rate, err = strconv.ParseFloat(value, 64)
+			t.Rate, err = readNumber(value)
 		case "burst":
-			t.Burst, err = strconv.Atoi(value)
+			t.Burst, err = readWhole(value)
 		default:
-			err = errors.New("there is no such key")
+			err = errors.New("there is no such key: at, every, for, retry-after; of a limit also rate and burst")
 		}
 		if err != nil {
 			return t, fmt.Errorf("%s: %s: %w", text, part, err)
@@ -83,12 +82,12 @@ func (t Trouble) Check() error {
 	switch {
 	case !limit && t.Kind != Says429 && t.Kind != Says403 && t.Kind != Says503:
 		return fmt.Errorf("there is no trouble %q: 429, 403, 503 or limit", t.Kind)
-	case t.At < 0 || t.RetryAfter < 0 || t.For < 0 || !limit && t.For == 0:
-		return fmt.Errorf("%s: its times make no sense", t.Kind)
-	case t.Every != 0 && t.Every <= t.For:
+	case min(t.At, t.Every, t.RetryAfter, t.For) < 0 || !limit && t.For == 0:
+		return fmt.Errorf("%s: its times make no sense: none is below 0, and for is above it", t.Kind)
+	case t.Every != 0 && (t.For == 0 || t.Every <= t.For):
 		return fmt.Errorf("%s: every %v for %v is all the time", t.Kind, t.Every, t.For)
-	case limit && (!(t.Rate > 0 && t.Rate <= 1e6) || t.Burst < 1 || t.Burst > 1e6):
-		return fmt.Errorf("limit: needs a rate above 0, and a burst")
+	case limit && (!(t.Rate >= 0.001 && t.Rate <= mostRate) || t.Burst < 1 || t.Burst > 1e6):
+		return fmt.Errorf("limit: needs a rate from 0.001 to a million, and a burst from 1 to a million")
 	case !limit && (t.Rate != 0 || t.Burst != 0):
 		return fmt.Errorf("%s: rate and burst are a limit's", t.Kind)
 	}

@@ -27,8 +27,9 @@ func TestTroublesAreReadAsTheyAreWritten(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"": `no trouble ""`, "418": "429, 403, 503 or limit", "429:rate=1": "a limit's", "429:for=x": "invalid duration", "429:every=1m,for=1m": "all the time", "limit": "needs a rate",
-		"limit:rate=NaN": "needs a rate", "503:speed=1": "no such key", "403:at=-1s": "make no sense",
+		"": `no trouble ""`, "418": "429, 403, 503 or limit", "429:rate=1": "a limit's", "429:for=x": "such as 90s", "429:every=1m,for=1m": "all the time", "limit": "needs a rate",
+		"limit:rate=NaN": "needs a rate", "503:speed=1": "no such key", "403:at=-1s": "make no sense", "429:every=-1h": "make no sense", "limit:rate=1e-300": "from 0.001",
+		"limit:rate=1,every=1h": "all the time", "limit:rate=1,burst=x": "no whole number",
 	} {
 		if _, err := ParseTrouble(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
@@ -116,7 +117,7 @@ func TestPausesGrowWhereNHTSANamesNoTime(t *testing.T) {
 		m := aModel(people(60))
 		m.For = time.Hour
 		m.Troubles = []Trouble{{Kind: kind, At: time.Minute, For: 10 * time.Minute}}
-		r, err := Run(m)
+		r, err := Run(t.Context(), m)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +138,7 @@ func TestPausesGrowWhereNHTSANamesNoTime(t *testing.T) {
 }
 
 func TestTheReportShowsPauses(t *testing.T) {
-	r, err := Run(situations()["NHTSA asks for pauses"])
+	r, err := Run(t.Context(), situations()["NHTSA asks for pauses"])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +167,7 @@ func TestStaleAnswersAreRefreshedOnceEach(t *testing.T) {
 	m.VINs, m.Stored, m.Zipf = 100, 1, 0
 	m.CacheSoftTTL, m.CacheTTL, m.For = time.Minute, time.Hour, 10*time.Minute
 	m.Knobs.RatePerSecond, m.Knobs.Burst = 10, 30
-	r, err := Run(m)
+	r, err := Run(t.Context(), m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +189,7 @@ func TestRefreshesMakeRoomForThoseWhoNeedTheBudget(t *testing.T) {
 	m := aModel(Stream{Name: "known", Arrivals: Poisson, Rate: 50, Tenants: 100}, Stream{Name: "new", Arrivals: Poisson, Rate: 20, Tenants: 100, Unique: true})
 	m.VINs, m.Stored, m.Zipf = 100, 1, 0
 	m.CacheSoftTTL, m.CacheTTL, m.For = time.Minute, time.Hour, 10*time.Minute
-	r, err := Run(m)
+	r, err := Run(t.Context(), m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +235,7 @@ func TestWhatIsStoredAtFirstHasAnyAge(t *testing.T) {
 func TestOneAddressHoldsItsShareOfThePlaces(t *testing.T) {
 	m := aModel(Stream{Name: "one", Arrivals: Poisson, Rate: 20, Tenants: 1, Unique: true})
 	m.For, m.Anonymous.RatePerSecond, m.Anonymous.Burst = time.Minute, 1000, 10000
-	r, err := Run(m)
+	r, err := Run(t.Context(), m)
 	if err != nil {
 		t.Fatal(err)
 	}
