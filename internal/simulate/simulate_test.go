@@ -396,7 +396,7 @@ func TestATraceIsPlayed(t *testing.T) {
 	if err != nil || r.Requests != 3 || r.Calls != 2 { // the second asks what the first has brought, or shares its call
 		t.Errorf("%d requests, %d calls, %v", r.Requests, r.Calls, err)
 	}
-	for broken, want := range map[string]string{"": "header", "when\n1\n": `no column "at"`, "at\n": "no rows", "at\nnoon\n": "line 2", "at,size\n1,99\n": "0 to 50"} {
+	for broken, want := range map[string]string{"": "header", "at\na\"b\n": "line 2", "at\n\"1\"x\n": "line 2", "at\n\"1": "line 2", "when\n1\n": `no column "at"`, "at\n": "no rows", "at\nnoon\n": "line 2", "at,size\n1,99\n": "0 to 50"} {
 		if err := new(Stream).ReadTrace(strings.NewReader(broken)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", broken, err)
 		}
@@ -406,6 +406,7 @@ func TestATraceIsPlayed(t *testing.T) {
 func FuzzReadTrace(f *testing.F) {
 	f.Add("at,tenant,vin,size\n1.5,a,b,0\n")
 	f.Add("at\n2026-11-30T08:00:00Z\nNaN\n")
+	f.Add("at\na\"b\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		var s Stream
 		if s.ReadTrace(strings.NewReader(text)) != nil {

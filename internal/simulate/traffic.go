@@ -222,6 +222,9 @@ func (s *Stream) ReadTrace(r io.Reader) error {
 	c := csv.NewReader(r)
 	c.ReuseRecord = true
 	head, err := c.Read()
+	if errors.Is(err, io.EOF) {
+		return errors.New(`the file is empty: it needs a header with a column "at"`)
+	}
 	if err != nil {
 		return fmt.Errorf("the header: %w", err)
 	}
@@ -253,10 +256,10 @@ func (s *Stream) ReadTrace(r io.Reader) error {
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		line, _ := c.FieldPos(0)
 		if err != nil {
 			return err
 		}
+		line, _ := c.FieldPos(0) // of a record that could not be read there is none
 		when, err := instant(strings.TrimSpace(record[at]))
 		if err != nil {
 			return fmt.Errorf("line %d: %w", line, err)
