@@ -204,6 +204,27 @@ func TestRefreshesMakeRoomForThoseWhoNeedTheBudget(t *testing.T) {
 	}
 }
 
+// There is room for both, and still those who need an answer find it as if nobody refreshed any.
+func TestRefreshesLeaveTheLastTokensToOthers(t *testing.T) {
+	waits := func(soft time.Duration) (r *Report) {
+		m := aModel(Stream{Name: "known", Arrivals: Poisson, Rate: 50, Tenants: 100}, Stream{Name: "new", Arrivals: Poisson, Rate: 1.2, Tenants: 100, Unique: true})
+		m.VINs, m.Stored, m.Zipf = 100, 1, 0
+		m.CacheSoftTTL, m.CacheTTL, m.For = soft, time.Hour, 20*time.Minute
+		r, err := Run(t.Context(), m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	without, with := waits(time.Hour), waits(2*time.Minute)
+	if with.Counts[Refreshed].N < 500 || without.Counts[Refreshed].N > 0 {
+		t.Errorf("%d and %d refreshes", without.Counts[Refreshed].N, with.Counts[Refreshed].N)
+	}
+	if w, wo := with.Streams[1], without.Streams[1]; w.Refused > wo.Refused+5 || w.Wait.P99 > wo.Wait.P99+0.6 {
+		t.Errorf("with refreshes %d of the new are refused and 99 of 100 wait less than %v s; without %d and %v s", w.Refused, w.Wait.P99, wo.Refused, wo.Wait.P99)
+	}
+}
+
 func TestWhatIsStoredAtFirstHasAnyAge(t *testing.T) {
 	m := aModel(people(1))
 	s := newSim(m)
