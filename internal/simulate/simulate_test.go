@@ -80,7 +80,10 @@ func situations() map[string]Setup {
 	add("answers grow old", func(m *Setup) {
 		m.CacheSoftTTL, m.CacheTTL, m.VINs, m.Concurrency = 20*time.Second, 60*time.Second, 2000, 3
 	}, people(20))
-	add("few addresses", func(m *Setup) { m.Anonymous.RatePerSecond, m.Anonymous.Burst = 100, 1000 }, Stream{Name: "few", Arrivals: Poisson, Rate: 40, Tenants: 5, Unique: true})
+	add("few addresses", func(m *Setup) {
+		m.Anonymous.RatePerSecond, m.Anonymous.Burst, m.Knobs.MaxInFlight, m.Knobs.RatePerSecond, m.Knobs.Burst = 100, 1000, 8, 5, 20
+		m.Upstream, _ = ParseLatency("fixed:2s")
+	}, Stream{Name: "few", Arrivals: Poisson, Rate: 40, Tenants: 3, Unique: true})
 	add("a long wait", func(m *Setup) { m.Knobs.MaxQueued, m.MaxWait, m.Knobs.BulkheadAnon = 64, 13*time.Second, 64 }, people(60))
 	add("DynamoDB throttles", func(m *Setup) { m.ItemReads, m.ItemWrites = 3, 8 }, people(100))
 	add("two gates", func(m *Setup) { m.Gates, m.ClockError = 2, 200*time.Millisecond }, people(80))
