@@ -96,7 +96,8 @@ type account struct {
 // mostAccounts bounds what an instance remembers, as tenant/dynamo does.
 const mostAccounts = 4096
 
-// memory is an instance's memory of answers. It forgets what falls into the same place, which is nearly what was used longest ago.
+// memory is an instance's memory of answers. It forgets what falls into the same place: popular VINs have small numbers and a place each, so
+// that is nearly what was used longest ago.
 type memory struct {
 	slots []uint64 // VIN + 1, and when the answer was fetched
 	n     int
@@ -104,7 +105,7 @@ type memory struct {
 
 const leastSlots, mostSlots = 64, 1 << 14 // answers of a kilobyte in 16 MB
 
-func (m *memory) place(vin int32, n int) int { return int(uint32(vin)*2654435761>>7) & (n - 1) }
+func (m *memory) place(vin int32, n int) int { return int(vin) & (n - 1) }
 
 func (m *memory) fetched(vin int32) (uint32, bool) {
 	if len(m.slots) == 0 {
