@@ -86,7 +86,7 @@ func (r *Report) HTML(w io.Writer) error {
 	return pageTemplate.Execute(w, map[string]any{
 		"R": r, "Figures": figures, "Counts": counts, "Costs": costs, "Wait": wait, "Knobs": r.Setup.Knobs.Named(), "Title": r.title(),
 		"Answered": 1 - r.Refused, "Light": palette(light), "Dark": palette(dark), "Setup": r.Setup,
-		"Budget": r.budgetText(), "Items": r.items(), "Pauses": r.pauseRows(), "PausesText": pausesText(r),
+		"Budget": r.budgetText(), "Items": r.items(), "Pauses": r.pauseRows(), "PausesText": r.pausesText(),
 	})
 }
 

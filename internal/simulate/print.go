@@ -34,7 +34,7 @@ func (r *Report) Print(w io.Writer) error {
 	}
 	p.table(rows)
 	if r.Stale > 0 {
-		p.line("%s of the stored answers were past CACHE_SOFT_TTL; %s were not refreshed because others wanted the budget", whole(r.Stale), whole(r.PutOff))
+		p.line("%s of the stored answers were past CACHE_SOFT_TTL; %s times a refresh was put off because others wanted the budget", whole(r.Stale), whole(r.PutOff))
 	}
 	rows = [][]string{{"", "REQUESTS", "ANSWERED", "REFUSED", "LIVE", "WAIT P50", "P95", "P99", "TOLD NO IN P50", "P99", "FAIR"}}
 	for _, g := range r.Routes {
@@ -65,7 +65,7 @@ func (r *Report) Print(w io.Writer) error {
 	})
 	if rows = r.pauseRows(); len(rows) > 1 {
 		p.table(rows)
-		p.line("%s", pausesText(r))
+		p.line("%s", r.pausesText())
 	}
 	rows = [][]string{{"DYNAMODB", "WRITES", "UNITS", "READS", "UNITS", "MOST UNITS IN A SECOND, ONE ITEM"}}
 	most := []string{

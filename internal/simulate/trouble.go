@@ -181,21 +181,24 @@ type Pause struct {
 
 // pausing watches the holds of one gate.
 type pausing struct {
-	since gate.Micros // of the state that is on
-	told  int         // calls, before the hold that they may lead to
-	now   *Pause      // nil: none is on
+	since        gate.Micros // of the state that is on
+	told, failed int         // calls, before the hold that they lead to
+	now          *Pause      // nil: none is on
 }
 
-// hears notes how a call ended.
+// hears notes how a call ended. A success makes failures before it good.
 func (p *pausing) hears(kind gate.OutcomeKind) {
-	bad := kind == gate.Throttled || kind == gate.Failed
-	switch {
-	case p.now != nil && bad:
-		p.now.Told++
-	case bad:
+	switch kind {
+	case gate.Throttled:
 		p.told++
-	case kind == gate.Succeeded:
-		p.told = 0
+	case gate.Failed:
+		p.failed++
+	case gate.Succeeded:
+		p.failed = 0
+	}
+	if p.now != nil {
+		p.now.Told += p.told + p.failed
+		p.told, p.failed = 0, 0
 	}
 }
 
@@ -204,8 +207,8 @@ func (p *pausing) turns(s *sim, before *gate.State, after *gate.State, n int) {
 	p.passes(s, before)
 	if after.Hold > before.Hold {
 		if p.now == nil {
-			p.now = &Pause{Gate: n, At: float64(s.now-s.start) / 1e6, Why: after.Reason, Told: p.told, Slots: after.Limit}
-			p.told = 0
+			p.now = &Pause{Gate: n, At: float64(s.now-s.start) / 1e6, Why: after.Reason, Told: p.told + p.failed, Slots: after.Limit}
+			p.told, p.failed = 0, 0
 			s.book.pauses = append(s.book.pauses, p.now)
 		}
 		p.now.Holds++
@@ -234,13 +237,14 @@ func (p *pausing) passes(s *sim, in *gate.State) {
 }
 
 // pausesText is the sum of them, for people.
-func pausesText(r *Report) string {
-	var held, told float64
-	var refused int64
+func (r *Report) pausesText() string {
+	held := 0.0
 	for _, p := range r.Pauses {
-		held, told, refused = held+p.Held, told+float64(p.Told), refused+p.Refused
+		held += p.Held
 	}
-	return fmt.Sprintf("%s of the time nobody might start; NHTSA said no to %.0f calls, and %s requests were sent away", percent(held/(r.ForSeconds*float64(r.Setup.Gates))), told, whole(refused))
+	told := r.Counts[UpstreamThrottled].N + r.Counts[UpstreamFailed].N + r.Counts[UpstreamTimedOut].N
+	return fmt.Sprintf("%s of the time nobody might start a call; NHTSA said no to %s, and %s requests were sent away without one",
+		percent(held/(r.ForSeconds*float64(r.Setup.Gates))), whole(told), whole(r.Counts[Throttled].N+r.Counts[Unavailable].N))
 }
 
 // troubleAt is what a call meets that starts now; nil: nothing. There is none when nobody asks any more.
