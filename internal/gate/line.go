@@ -10,7 +10,7 @@ import (
 // line is the order in which the waiting tickets would be granted if nobody came or went: smallest tag first, equal tags by
 // when they were set, within a flow by arrival. A ticket whose key or route is at its share of the slots is passed over, its turn
 // keeps: it is not in the line. So are those in passed, whose owners were seen to leave a free slot unclaimed.
-func (s State) line(now Millis, passed map[string]bool) []string {
+func (s *State) line(now Millis, passed map[string]bool) []string {
 	switch {
 	case len(s.Tickets) == 0:
 		return nil
@@ -43,8 +43,9 @@ type lineFlow struct {
 
 type lineWaiter struct {
 	id          string
-	ticket      Ticket
-	flow, place int
+	arrival     Millis
+	advance     int64
+	flow, place int32
 	inLine      bool
 }
 
@@ -52,7 +53,7 @@ const fewInLine = 16 // stand on the stack
 
 // lineWith is the line as it would be once somebody had joined: that of the state that the write leaves, without making it. The tickets that
 // the write drops are expired, and stand in no line. It is written into line, which is empty.
-func (s State) lineWith(joins *Enqueue, now Millis, passed map[string]bool, line []string) []string {
+func (s *State) lineWith(joins *Enqueue, now Millis, passed map[string]bool, line []string) []string {
 	l := lineup{make([]linePlace, 0, fewInLine), make([]lineFlow, 0, fewInLine), make([]lineWaiter, 0, fewInLine)}
 	if s.settled(now) && len(passed) == 0 && (joins == nil || !s.has(joins.ID)) {
 		known := s.known.lineupOf(s)
@@ -113,7 +114,7 @@ func (s State) lineWith(joins *Enqueue, now Millis, passed map[string]bool, line
 		vt = max(vt, first.turn.Tag)
 		if first.from < first.to {
 			// A tag set now is younger than all that were set before, and each than the one before it.
-			first.turn = Turn{Tag: vt + l.waiters[first.from].ticket.advance(), Since: now + Millis(len(line))}
+			first.turn = Turn{Tag: vt + l.waiters[first.from].advance, Since: now + Millis(len(line))}
 		}
 	}
 }
@@ -128,15 +129,15 @@ func (f *lineFlow) before(o *lineFlow) bool {
 func (a *lineWaiter) compare(b *lineWaiter) int {
 	switch {
 	case a.flow != b.flow:
-		return a.flow - b.flow
-	case a.ticket.Arrival != b.ticket.Arrival:
-		return cmp.Compare(a.ticket.Arrival, b.ticket.Arrival)
+		return cmp.Compare(a.flow, b.flow)
+	case a.arrival != b.arrival:
+		return cmp.Compare(a.arrival, b.arrival)
 	}
 	return cmp.Compare(a.id, b.id)
 }
 
 // lineup finds all who wait, and the one who joins, and puts them into an empty one.
-func (s State) lineup(l lineup, joins *Enqueue, now Millis, passed map[string]bool) lineup {
+func (s *State) lineup(l lineup, joins *Enqueue, now Millis, passed map[string]bool) lineup {
 	for p, ids := range s.Places {
 		if joins == nil || p != joins.Place {
 			l = l.with(s, p, ids, joins, now, passed)
@@ -156,7 +157,7 @@ func (s State) lineup(l lineup, joins *Enqueue, now Millis, passed map[string]bo
 }
 
 // with adds the ids of one place.
-func (l lineup) with(s State, p Place, ids []string, joins *Enqueue, now Millis, passed map[string]bool) lineup {
+func (l lineup) with(s *State, p Place, ids []string, joins *Enqueue, now Millis, passed map[string]bool) lineup {
 	at := linePlace{place: p}
 	for _, id := range ids {
 		if end, leased := s.Leases[id]; leased && !s.dead(end, now) {
@@ -171,14 +172,14 @@ func (l lineup) with(s State, p Place, ids []string, joins *Enqueue, now Millis,
 		}
 		var f int
 		l.flows, f = l.flow(s, flowOf(id), joins)
-		l.waiters = append(l.waiters, lineWaiter{id: id, ticket: t, flow: f, place: len(l.places)})
+		l.waiters = append(l.waiters, lineWaiter{id: id, arrival: t.Arrival, advance: t.advance(), flow: int32(f), place: int32(len(l.places))})
 	}
 	l.places = append(l.places, at)
 	return l
 }
 
 // flow is the flows with one among them, and where it stands.
-func (l lineup) flow(s State, name Flow, joins *Enqueue) ([]lineFlow, int) {
+func (l lineup) flow(s *State, name Flow, joins *Enqueue) ([]lineFlow, int) {
 	for i := range l.flows {
 		if l.flows[i].name == name {
 			return l.flows, i
@@ -192,7 +193,7 @@ func (l lineup) flow(s State, name Flow, joins *Enqueue) ([]lineFlow, int) {
 }
 
 // join adds one who was not there.
-func (l lineup) join(s State, w *Enqueue) lineup {
+func (l lineup) join(s *State, w *Enqueue) lineup {
 	p := 0
 	for p < len(l.places) && l.places[p].place != w.Place {
 		p++
@@ -204,7 +205,7 @@ func (l lineup) join(s State, w *Enqueue) lineup {
 	l.flows, f = l.flow(s, flowOf(w.ID), w)
 	flow := &l.flows[f]
 	flow.turn = w.Turn.next(s)
-	joiner := lineWaiter{id: w.ID, ticket: w.Ticket, flow: f, place: p}
+	joiner := lineWaiter{id: w.ID, arrival: w.Ticket.Arrival, advance: w.Ticket.advance(), flow: int32(f), place: int32(p)}
 	at := flow.to
 	l.waiters = append(l.waiters, joiner)
 	copy(l.waiters[at+1:], l.waiters[at:])
@@ -248,17 +249,17 @@ func (s State) Lasting() State {
 }
 
 // settled says that it is known that nothing in the state is over.
-func (s State) settled(now Millis) bool { return s.known != nil && now <= s.known.over }
+func (s *State) settled(now Millis) bool { return s.known != nil && now <= s.known.over }
 
 // has says whether an id is there already.
-func (s State) has(id string) bool {
+func (s *State) has(id string) bool {
 	_, queued := s.Tickets[id]
 	_, leased := s.Leases[id]
 	return queued || leased
 }
 
 // lineupOf is that of a settled state.
-func (k *known) lineupOf(s State) *lineup {
+func (k *known) lineupOf(s *State) *lineup {
 	if k.lineup == nil {
 		n := len(s.Tickets)
 		l := s.lineup(lineup{make([]linePlace, 0, len(s.Places)), make([]lineFlow, 0, n), make([]lineWaiter, 0, n)}, nil, k.over, nil)
@@ -267,7 +268,7 @@ func (k *known) lineupOf(s State) *lineup {
 	return k.lineup
 }
 
-func (s State) bucket() gcra.Bucket {
+func (s *State) bucket() gcra.Bucket {
 	if s.known != nil {
 		return s.known.bucket
 	}

@@ -157,7 +157,8 @@ func TestProperty_WhoJoinsStandsWhereItsWritePutsIt(t *testing.T) {
 		}
 		joined++
 		ms := w.now.Millis()
-		want := write.Apply(w.state).line(ms, nil)
+		after := write.Apply(w.state)
+		want := after.line(ms, nil)
 		for what, s := range map[string]State{"plain": w.state, "lasting": w.state.Lasting()} {
 			if got := s.lineWith(&write, ms, nil, nil); !slices.Equal(got, want) {
 				t.Fatalf("%s: %v\nafter the write %v\n%+v\n%+v", what, got, want, write, w.state)

@@ -162,7 +162,7 @@ func (s State) Send(now Micros, r Request, refusal Refusal) (Sent, bool) {
 }
 
 // soonest is how long a caller who comes anew has to wait if everybody in the line takes what it waits for.
-func (s State) soonest(now Micros, cost int) time.Duration {
+func (s *State) soonest(now Micros, cost int) time.Duration {
 	line := s.line(now.Millis(), nil)
 	st := stand{rank: len(line)}
 	for _, id := range line {

@@ -64,7 +64,7 @@ func (t Ticket) advance() int64 {
 }
 
 // expired tells a ticket whose owner has given up, or died.
-func (s State) expired(t Ticket, now Millis) bool {
+func (s *State) expired(t Ticket, now Millis) bool {
 	return now > t.Deadline+Millis(s.Knobs.SkewBound.Milliseconds())
 }
 
@@ -106,7 +106,7 @@ func (c TurnChange) holds(s State) bool {
 }
 
 // next is the turn that it leaves.
-func (c TurnChange) next(s State) Turn {
+func (c TurnChange) next(s *State) Turn {
 	switch c.How {
 	case Join:
 		turn := s.Flows[c.Flow]
@@ -119,7 +119,7 @@ func (c TurnChange) next(s State) Turn {
 }
 
 func (c TurnChange) apply(s *State) {
-	turn := c.next(*s)
+	turn := c.next(s)
 	if turn.Count == 0 {
 		delete(s.Flows, c.Flow)
 		return
@@ -190,7 +190,7 @@ func (d Drops) of(f Flow) []string {
 const maxDrops = 24
 
 // drops collects expired tickets, but not the writer's own, and says how many of the writer's flow are among them.
-func (s State) drops(now Millis, own string) (d Drops, ofOwnFlow int) {
+func (s *State) drops(now Millis, own string) (d Drops, ofOwnFlow int) {
 	if s.settled(now) {
 		return d, 0
 	}
@@ -227,7 +227,7 @@ func (s State) drops(now Millis, own string) (d Drops, ofOwnFlow int) {
 	return d, ofOwnFlow
 }
 
-func (s State) placeOf(id string) Place {
+func (s *State) placeOf(id string) Place {
 	for p, ids := range s.Places {
 		if slices.Contains(ids, id) {
 			return p
@@ -246,7 +246,7 @@ func (s *State) leave(id string, place Place) {
 }
 
 // owns says whether an id counts against its flow's own bound.
-func (s State) owns(id string) bool { return slices.Contains(s.Owned[flowOf(id)], id) }
+func (s *State) owns(id string) bool { return slices.Contains(s.Owned[flowOf(id)], id) }
 
 // disown takes an id out of its flow's own set, in a state of its own.
 func (s *State) disown(id string) {
@@ -264,7 +264,7 @@ type stand struct {
 	runs        bool // it is in the line: its key, and the batch route, have room for it
 }
 
-func (s State) standing(id string, line []string) stand {
+func (s *State) standing(id string, line []string) stand {
 	st := stand{}
 	for _, other := range line {
 		if other == id {
@@ -278,7 +278,7 @@ func (s State) standing(id string, line []string) stand {
 }
 
 // expect is how long a caller of that standing has to wait for its token and for its slot, if everybody ahead takes theirs.
-func (s State) expect(now Micros, st stand, cost int) (token, slot time.Duration) {
+func (s *State) expect(now Micros, st stand, cost int) (token, slot time.Duration) {
 	bucket := s.bucket()
 	tat := max(int64(s.TAT), int64(now)) // what an idle bucket holds beyond is forfeited by the first
 	token = time.Duration(bucket.Wait(tat, int64(now), st.ahead+cost)) * time.Microsecond
@@ -459,7 +459,7 @@ func (s State) PlanCancel(id string, key Key) (Cancel, bool) {
 }
 
 // fewer is a flow's turn with n tickets less.
-func (s State) fewer(f Flow, n int) TurnChange {
+func (s *State) fewer(f Flow, n int) TurnChange {
 	turn := s.Flows[f]
 	next := turn
 	next.Count -= n
@@ -470,7 +470,7 @@ func (s State) fewer(f Flow, n int) TurnChange {
 func (k Knobs) share() int { return max(8, k.MaxQueued/4) }
 
 // planEnqueue decides whether a caller may wait. It is told at once when it cannot be served within its patience.
-func (s State) planEnqueue(now Micros, r Request, place Place, ceiling int, instead Refusal) (Enqueue, *Refusal) {
+func (s *State) planEnqueue(now Micros, r Request, place Place, ceiling int, instead Refusal) (Enqueue, *Refusal) {
 	ms, cost := now.Millis(), max(1, r.Cost)
 	patience := Millis(r.Patience.Milliseconds()+99) / 100 * 100 // the item keeps tenths of a second
 	w := Enqueue{ID: r.ID, Place: place, Version: s.Version, Now: now, PlaceCap: ceiling, OwnCap: r.Own, QueueCap: s.Knobs.MaxQueued,
@@ -531,7 +531,7 @@ func (s State) PlanClaim(now Micros, r Request, passed map[string]bool) (w Claim
 	return s.planClaim(now, r, s.line(now.Millis(), passed))
 }
 
-func (s State) planClaim(now Micros, r Request, line []string) (w Claim, sleep time.Duration, refusal *Refusal) {
+func (s *State) planClaim(now Micros, r Request, line []string) (w Claim, sleep time.Duration, refusal *Refusal) {
 	ms, k := now.Millis(), s.Knobs
 	ticket, queued := s.Tickets[r.ID]
 	if refusal := s.held(now); refusal != nil {
@@ -608,7 +608,7 @@ func (s State) WaitedInVain(now Micros, id string) *Refusal {
 }
 
 // firstOf is the flow's oldest waiting ticket, but for one.
-func (s State) firstOf(f Flow, now Millis, but string) (first Ticket, found bool) {
+func (s *State) firstOf(f Flow, now Millis, but string) (first Ticket, found bool) {
 	oldest := ""
 	for id, t := range s.Tickets {
 		if flowOf(id) == f && id != but && !s.expired(t, now) &&
@@ -620,14 +620,14 @@ func (s State) firstOf(f Flow, now Millis, but string) (first Ticket, found bool
 }
 
 // grantTime is the time between two grants.
-func (s State) grantTime() time.Duration {
+func (s *State) grantTime() time.Duration {
 	return max(s.Knobs.T(), s.slotTime(s.Limit))
 }
 
 // slotAfter is when a waiter of that rank may expect its slot, if everybody ahead takes theirs. The ends of the leases say when
 // their calls began. One that takes longer than usual may be over any moment, the less so the longer it takes; a lease that nobody gives back
 // is such a one. Some of what passes between two calls in one slot is known: a release, a look and a claim take their time.
-func (s State) slotAfter(now Micros, rank int) time.Duration {
+func (s *State) slotAfter(now Micros, rank int) time.Duration {
 	usual := s.slotTime(1)
 	var free []time.Duration // when each slot comes free
 	for _, end := range s.Leases {
@@ -667,7 +667,7 @@ func (s State) Heads(now Micros, id string, passed map[string]bool) []string {
 	return s.heads(now, id, s.line(now.Millis(), passed))
 }
 
-func (s State) heads(now Micros, id string, line []string) []string {
+func (s *State) heads(now Micros, id string, line []string) []string {
 	for i, other := range line {
 		st := s.standing(other, line)
 		token, slot := s.expect(now, st, s.Tickets[other].Cost)

@@ -135,7 +135,7 @@ func (s State) InForce(now Micros) Hold {
 }
 
 // held is the refusal while something stops everybody, else nil.
-func (s State) held(now Micros) *Refusal {
+func (s *State) held(now Micros) *Refusal {
 	h := s.InForce(now)
 	if h == (Hold{}) {
 		return nil
@@ -144,12 +144,12 @@ func (s State) held(now Micros) *Refusal {
 }
 
 // dead reports whether a lease may be given to somebody else: past its end by more than the clocks may differ.
-func (s State) dead(end, now Millis) bool {
+func (s *State) dead(end, now Millis) bool {
 	return now > end+Millis(s.Knobs.SkewBound.Milliseconds())
 }
 
 // live counts the ids that hold their place: those whose lease is not dead and whose ticket is not expired.
-func (s State) live(ids []string, now Millis) int {
+func (s *State) live(ids []string, now Millis) int {
 	if s.settled(now) {
 		return len(ids)
 	}
@@ -183,19 +183,26 @@ func (s State) View(now Micros) View {
 	return v
 }
 
-// insert and remove keep a sorted set without touching the one they are given.
+// insert and remove keep a sorted set without touching the one they are given. One that would be empty is nil.
 func insert(set []string, id string) []string {
 	i, found := slices.BinarySearch(set, id)
 	if found {
 		return set
 	}
-	return slices.Insert(slices.Clone(set), i, id)
+	out := make([]string, len(set)+1)
+	copy(out, set[:i])
+	out[i] = id
+	copy(out[i+1:], set[i:])
+	return out
 }
 
 func remove(set []string, ids ...string) []string {
 	var out []string
 	for _, id := range set {
 		if !slices.Contains(ids, id) {
+			if out == nil {
+				out = make([]string, 0, len(set))
+			}
 			out = append(out, id)
 		}
 	}

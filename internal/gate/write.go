@@ -340,7 +340,7 @@ func spare(shy float64, most int) int { return min(most, int(shy*float64(most+1)
 
 // deadLeases lists every lease that may be given away, in a fixed order. Not the caller's own: a write that names its id
 // twice is invalid, and does not hold anyway.
-func (s State) deadLeases(now Millis, own string) []DeadLease {
+func (s *State) deadLeases(now Millis, own string) []DeadLease {
 	if s.settled(now) {
 		return nil
 	}
@@ -362,7 +362,7 @@ func (s State) deadLeases(now Millis, own string) []DeadLease {
 }
 
 // slotTime is the expected time until one of n slots comes free.
-func (s State) slotTime(n int) time.Duration {
+func (s *State) slotTime(n int) time.Duration {
 	latency := time.Duration(s.Latency) * time.Millisecond
 	if latency == 0 {
 		latency = time.Second // before the first call: NHTSA's usual 0.3-1 s, rounded up

@@ -174,13 +174,14 @@ func (b *book) ended(s *sim, r *request) {
 	}
 	took := time.Duration(s.now-r.began) * time.Microsecond
 	b.busy += took.Seconds()
+	bucket := bucketOf(took)
 	for _, t := range [2]*tally{&b.routes[route], &b.stream[r.source]} {
 		t.counts[o]++
 		switch {
 		case o.stored():
-			t.stored.add(took)
+			t.stored[bucket]++
 		case o.refusal():
-			t.refused.add(took)
+			t.refused[bucket]++
 		}
 	}
 	if !o.stored() && o != Shared && o != Refreshed && o != NoInstance {
