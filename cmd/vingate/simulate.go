@@ -332,6 +332,9 @@ func (o *simulateOptions) command(cmd *cobra.Command) string {
 			for _, text := range map[string][]string{"traffic": o.traffic, "trouble": o.troubles}[f.Name] {
 				words = append(words, "--"+f.Name+" "+quoted(text))
 			}
+		case f.Value.Type() == "duration":
+			d, _ := time.ParseDuration(f.Value.String()) // pflag's own
+			words = append(words, "--"+f.Name+" "+simulate.Short(d))
 		default:
 			words = append(words, "--"+f.Name+" "+quoted(f.Value.String()))
 		}

@@ -95,7 +95,7 @@ func TestSimulateWritesAPageThatSaysHowItIsMadeAgain(t *testing.T) {
 	if status != 0 || err != nil {
 		t.Fatalf("%d %s %v", status, complaints, err)
 	}
-	const again = "MAX_WAIT=5s vingate simulate --for 5m0s --load 30 --keyed --traffic dealer:every=1m --trouble 429:at=2m,for=10s"
+	const again = "MAX_WAIT=5s vingate simulate --for 5m --load 30 --keyed --traffic dealer:every=1m --trouble 429:at=2m,for=10s"
 	if !strings.Contains(string(page), again) || !strings.Contains(string(page), "</html>") {
 		t.Errorf("no %q in the page", again)
 	}

@@ -123,7 +123,7 @@ func clock(seconds float64) string {
 }
 
 func lasting(seconds float64) string {
-	return inShort(time.Duration(math.Round(seconds)) * time.Second)
+	return Short(time.Duration(math.Round(seconds)) * time.Second)
 }
 
 func (r *Report) budgetText() string {

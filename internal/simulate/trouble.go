@@ -107,13 +107,13 @@ func (t Trouble) String() string {
 		if part.name == "at" && t.At == t.Every || part.name != "at" && part.d == 0 {
 			continue
 		}
-		text += part.name + "=" + inShort(part.d) + ","
+		text += part.name + "=" + Short(part.d) + ","
 	}
 	return strings.TrimSuffix(text, ",")
 }
 
-// inShort is 1m for 1m0s.
-func inShort(d time.Duration) string {
+// Short writes 1m for 1m0s.
+func Short(d time.Duration) string {
 	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")
