@@ -8,6 +8,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -155,6 +160,67 @@ func TestWhatIsReadyReadsAsIfMadeForTheRequest(t *testing.T) {
 	}
 }
 
+// Whoever asks for whatever in whatever order, with little room for what is ready and answers that grow old and are replaced: each body is what an
+// instance without any memory would make of the table.
+func TestWhoeverAsksForWhateverWhatIsReadyIsHis(t *testing.T) {
+	const seed, steps = 20261202, 300
+	bubble(t, func(t *testing.T, e *edgeOf) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		fetched := 0
+		e.upstream = func(q vpic.Query) (map[string]string, error) {
+			fetched++
+			r := full()
+			r["VIN"], r["ModelYear"], r["Trim"] = q.VIN, fmt.Sprint(max(q.ModelYear, 2001)), fmt.Sprintf("T%d <%s>", fetched, strings.Repeat("x", rng.IntN(500)))
+			return r, nil
+		}
+		lives := results.Lives{Hard: 720 * time.Hour, Soft: 168 * time.Hour, Negative: 24 * time.Hour}
+		handler := func(kept, ready int64) *edgeOf {
+			cfg := e.Config
+			cfg.Memory = ready
+			cfg.Decoder = decode.New(decode.Config{Gate: (*playedGate)(e), Tenants: (*playedTenants)(e), Upstream: (*playedUpstream)(e),
+				Results:         results.New(results.Config{Client: (*playedTable)(e), Table: "results", Memory: kept, Lives: lives}),
+				UpstreamTimeout: 10 * time.Second, RequestDeadline: 27 * time.Second, AfterCall: config.AfterCall})
+			return &edgeOf{Handler: New(cfg)}
+		}
+		hot, cold := handler(256<<10, 400<<10), handler(0, 0)
+		pick := func(list ...string) string { return list[rng.IntN(len(list))] }
+		tag := "none"
+		for n := range steps {
+			vin := pick(accord, "1HGCM82633A004353", "5UXWX7C5*BA")
+			if rng.IntN(3) == 0 {
+				vin = strings.ToLower(vin)
+			}
+			get := httpRequest{method: pick("GET", "GET", "GET", "HEAD"), path: pick("/v1/vins/", "/v1/vins/%20", "/api/vehicles/DecodeVinValues/", "/api/vehicles/DecodeVinValuesExtended/") + vin,
+				query:  "format=json&modelYear=" + pick("", "2003", "2004"),
+				header: map[string]string{"Accept-Encoding": pick("", "gzip", "gzip;q=0, *", "br, *"), "If-None-Match": pick("", "", tag, `"x", `+tag, "*")}}
+			if strings.HasPrefix(get.path, "/api/") {
+				get.query = strings.ToLower(get.query)
+			}
+			ask := get
+			ask.method, ask.header = "GET", nil
+			hot.do(t, ask) // asked, stored, refreshed, or stored already
+			got, want := hot.do(t, get), cold.do(t, get)
+			if got.StatusCode == 200 {
+				tag = got.Headers["ETag"]
+			}
+			if got.Binary {
+				got.Body, want.Body = unzipped(t, got.Body), unzipped(t, want.Body)
+			}
+			if got.String() != want.String() || got.StatusCode != 200 && got.StatusCode != 304 {
+				t.Fatalf("seed %d, step %d, %+v: got\n%s\nwant\n%s", seed, n, get, got, want)
+			}
+			if rng.IntN(10) == 0 {
+				time.Sleep(time.Duration(rng.Int64N(int64(200 * time.Hour))))
+			} else {
+				time.Sleep(time.Duration(rng.Int64N(int64(3 * time.Second))))
+			}
+		}
+		if hot.ready.Len() == 0 || fetched < 60 {
+			t.Errorf("%d are ready, %d were fetched: too little has happened", hot.ready.Len(), fetched)
+		}
+	})
+}
+
 func TestANewerAnswerIsNotShownAsTheOlderWas(t *testing.T) {
 	bubble(t, func(t *testing.T, e *edgeOf) {
 		trim := "EX"
@@ -192,6 +258,48 @@ func TestProperty_PartsAreOneMemberOfGzip(t *testing.T) {
 			t.Fatalf("%d bytes came back as %d, %v, %d left over", len(body), len(got), err, in.Len())
 		}
 	})
+}
+
+// What is put together by hand is read by other people's readers too, which are stricter here and there than Go's.
+func TestOtherReadersOfGzipReadWhatIsReady(t *testing.T) {
+	const seed = 20261201
+	h, rng, dir := New(Config{}), rand.New(rand.NewPCG(seed, 1)), t.TempDir()
+	text := func(most int) []byte {
+		b := make([]byte, rng.IntN(most+1))
+		for i := range b {
+			b[i] = byte(rng.IntN(1 + rng.IntN(256)))
+		}
+		return b
+	}
+	var files []string
+	var want []byte
+	for n := range 60 {
+		most := []int{0, 1, 300, math.MaxUint16}[n%4]
+		plain := text(70_000)
+		p := parts{before: text(most), after: text(most), ready: &ready{plain, h.deflated(plain)}}
+		body := slices.Concat(p.before, plain, p.after)
+		zipped, ok := p.gzipped(body)
+		name := filepath.Join(dir, fmt.Sprintf("%02d.gz", n))
+		if err := os.WriteFile(name, zipped, 0o600); err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+		files, want = append(files, name), append(want, body...)
+	}
+	for _, reader := range [][]string{
+		{"gzip", "-dc"},
+		{"node", "-e", "for (const f of process.argv.slice(1)) require('fs').writeSync(1, require('zlib').gunzipSync(require('fs').readFileSync(f)))"},
+		{"python3", "-c", "import sys, zlib\nfor f in sys.argv[1:]:\n  d = zlib.decompressobj(31)\n  out = d.decompress(open(f, 'rb').read())\n  assert d.eof and not d.unused_data\n  sys.stdout.buffer.write(out)"},
+	} {
+		t.Run(reader[0], func(t *testing.T) {
+			if _, err := exec.LookPath(reader[0]); err != nil {
+				t.Skip(err)
+			}
+			got, err := exec.CommandContext(t.Context(), reader[0], append(reader[1:], files...)...).Output()
+			if err != nil || !bytes.Equal(got, want) {
+				t.Errorf("%d bytes came back as %d, %v (seed %d)", len(want), len(got), err, seed)
+			}
+		})
+	}
 }
 
 // A VIN as somebody typed it is part of the body, and may be as long as a request's line.
