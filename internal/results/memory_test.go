@@ -4,6 +4,8 @@ package results
 
 import (
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -223,4 +225,48 @@ func TestOpenedAnswersAreBoundedByBytes(t *testing.T) {
 	if n, room := s.opened.Len(), 1<<20/openedShare/each; n != room {
 		t.Errorf("%d are kept, want %d", n, room)
 	}
+}
+
+// Many ask for one answer while it is replaced again and again: everybody gets one whole answer, never older than one that was there before he
+// asked, and each reads it as if it were his own.
+func TestManyAskForAnAnswerThatIsReplaced(t *testing.T) {
+	const editions, askers = 25, 4
+	s, _ := store(t, realClient)
+	q := vpic.Query{VIN: accord}
+	rows := make([]Row, editions)
+	for n := range rows {
+		fields := car()
+		fields["Trim"], fields["Series"] = fmt.Sprintf("T%d", n), fmt.Sprintf("S%d", n)
+		packed, err := pack(envelope(t, fields))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rows[n] = Row{Format: format, Packed: packed, Fetched: at(0) + Millis(n), Expires: seconds(at(minute))}
+	}
+	s.keep(q, rows[0])
+	var newest atomic.Int64
+	var all sync.WaitGroup
+	for range askers {
+		all.Go(func() {
+			for newest.Load() < editions-1 {
+				least := newest.Load()
+				f, ok := s.Remembered(q)
+				fields := f.Answer.Decoding().Fields()
+				n := int64(f.Answer.FetchedAt.Sub(at(0).Time()) / time.Millisecond)
+				if want := fmt.Sprint(n); !ok || n < least || fields["Trim"] != "T"+want || fields["Series"] != "S"+want {
+					t.Errorf("%v, edition %d after %d has trim %s and series %s", ok, n, least, fields["Trim"], fields["Series"])
+					return
+				}
+				clear(fields)
+				_ = f.Answer.Decoding().JSON()
+				clear(f.Answer.Body())
+			}
+		})
+	}
+	for n := range rows {
+		s.keep(q, rows[n])
+		newest.Store(int64(n))
+		s.Remembered(q)
+	}
+	all.Wait()
 }
