@@ -272,6 +272,14 @@ func Waiting(w bulk.Wait, left time.Duration) string {
 	return fmt.Sprintf("waiting %v: %s", left, plain(w.Why))
 }
 
+// counted is 1 call, 2 calls.
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
 // Summary says what a run over a file came to, and what to do about what is left.
 func Summary(w io.Writer, s bulk.Summary, in, out string) {
 	p := &printer{w: w}
@@ -290,7 +298,7 @@ func Summary(w io.Writer, s bulk.Summary, in, out string) {
 	if s.Before > 0 {
 		p.line("%d of them were finished before and were not asked again.", s.Before)
 	}
-	p.line("This run asked for %d VINs in %d calls.", s.Asked, s.Calls)
+	p.line("This run asked for %s in %s.", counted(s.Asked, "VIN"), counted(s.Calls, "call"))
 	switch left := s.Total - s.Done; {
 	case s.End == bulk.Interrupted:
 		p.line("Stopped with %d rows left.", left)

@@ -137,6 +137,7 @@ func TestSpeed(t *testing.T) {
 func TestSummaries(t *testing.T) {
 	counts := map[bulk.Outcome]int{"clean": 9000, "warned": 500, "partial": 40, "unknown": 10, bulk.Invalid: 30, bulk.Damaged: 20}
 	for name, s := range map[string]bulk.Summary{
+		"of-one":      {State: bulk.State{Total: 1, Done: 1, Asked: 1, Calls: 1, Counts: map[bulk.Outcome]int{"clean": 1}}, End: bulk.Complete},
 		"complete":    {State: bulk.State{Total: 9550, Done: 9550, Asked: 9000, Calls: 180, Counts: map[bulk.Outcome]int{"clean": 9550}}, End: bulk.Complete},
 		"not-all":     {State: bulk.State{Total: 9603, Done: 9603, Before: 4000, Asked: 5000, Calls: 140, Counts: map[bulk.Outcome]int{"clean": 9550, bulk.Invalid: 30, bulk.Damaged: 20, bulk.Refused: 3}}, End: bulk.Complete},
 		"interrupted": {State: bulk.State{Total: 10_000, Done: 9600, Asked: 9550, Calls: 201, Counts: counts}, End: bulk.Interrupted},
