@@ -217,7 +217,7 @@ func (r *run) makeKeys(ctx context.Context, store *devstack.Stack, cfg config.Co
 	for _, c := range Clients {
 		switch {
 		case c.Name == "lone":
-			add(c.Name, tenant.Plan{RatePerSecond: 0.5, Burst: 3})
+			add(c.Name, tenant.Plan{RatePerSecond: 0.4, Burst: 3})
 		case c.Name == "eager":
 			add(c.Name, tenant.Plan{RatePerSecond: 50, Burst: 200})
 		case c.keys > 0:
