@@ -76,7 +76,7 @@ var numbers = []Numbers{{4, 8, 24}, {2, 4, 24}, {6, 12, 24}, {3, 8, 24}}
 type Plan struct {
 	Seed      uint64
 	For       time.Duration // the storm, and the calm after it
-	Calm      time.Duration // from then on nothing strikes
+	Calm      time.Duration // from then on nothing strikes but NHTSA's last 429
 	Instances int
 	Steady    bool
 	Skews     []time.Duration // of each instance's clock, by its id
@@ -94,7 +94,7 @@ func (p Plan) Skew(id int) time.Duration {
 
 // Draw draws a plan. In the storm, the first three quarters, faults come out of a shuffled deck, so that each kind strikes; with steady they are
 // five seconds apart and last until half a minute before the end, else the deck is dealt at least once, however short the run is. Of less than a minute
-// it has each kind once.
+// it has each kind once. The calm begins with a 429.
 func Draw(seed uint64, last time.Duration, instances int, steady bool) Plan {
 	r := rand.New(rand.NewPCG(seed, 7))
 	p := Plan{Seed: seed, For: last, Calm: last * 3 / 4, Instances: instances, Steady: steady}
@@ -131,6 +131,8 @@ func Draw(seed uint64, last time.Duration, instances int, steady bool) Plan {
 		cards = cards[1:]
 	}
 	slices.SortStableFunc(p.Faults, func(a, b Fault) int { return int(a.At - b.At) })
+	// One pause with nothing beside it, which nobody can fail to hear.
+	p.Faults = append(p.Faults, Fault{At: p.Calm + 2*time.Second, For: 4 * time.Second, Kind: NHTSA429, Amount: 4})
 	p.Visits = traffic(r, last)
 	return p
 }

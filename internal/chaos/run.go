@@ -278,8 +278,11 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// lasts is how long a fault lasts: it is over when the calm begins.
+// lasts is how long a fault lasts: it is over when the calm begins, but for that which belongs to the calm.
 func (r *run) lasts(f Fault) time.Duration {
+	if f.At > r.Plan.Calm {
+		return f.For
+	}
 	return min(f.For, time.Until(r.e.Began.Add(r.Plan.Calm)))
 }
 
