@@ -56,7 +56,7 @@ type Book struct {
 	Writes, Lost, Line int          // writes, those whose answers were lost, the longest line
 	Places             int          // looks at somebody's places
 	Most               map[bool]int // places of one key, and of all without one
-	Turns              map[int]int  // of another while one's own turn was due: how often so many
+	Turns              map[int]int  // of another between two of one's own: how often so many
 }
 
 // NewBook begins one. The holders tell whose an id is.
@@ -238,7 +238,8 @@ func (b *Book) turns(s gate.State, fresh []string) {
 		waiting[b.holder(id).Name] = true
 	}
 	for _, id := range fresh {
-		if _, waited := b.last.Tickets[id]; !waited {
+		ticket, waited := b.last.Tickets[id]
+		if !waited {
 			continue
 		}
 		served := b.holder(id).Name
@@ -246,7 +247,9 @@ func (b *Book) turns(s gate.State, fresh []string) {
 		for _, turns := range b.ahead[served] {
 			n = max(n, turns)
 		}
-		b.Turns[n]++
+		if ticket.Cost < 2 { // who takes several tokens at once waits as many turns
+			b.Turns[n]++
+		}
 		delete(b.ahead, served)
 		for other := range b.ahead {
 			if other != served {
