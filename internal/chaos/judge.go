@@ -455,7 +455,7 @@ func (j *judge) waits() []wait {
 			continue
 		}
 		until := a.Done.Add(-a.Upstream)
-		w := wait{flow(a.VIN), until.Add(-a.InLine), until, a.Status == 200 && len(a.Live) > 0 && a.InLine >= 150*time.Millisecond}
+		w := wait{flow(a.VIN), until.Add(-a.InLine), until, a.Status == 200 && a.Live && a.InLine >= 150*time.Millisecond}
 		all[w.flow] = append(all[w.flow], w)
 	}
 	var alone []wait
@@ -689,7 +689,7 @@ func (j *judge) honest() Verdict {
 		for _, f := range a.Faults {
 			v.Broken = append(v.Broken, fmt.Sprintf("%s at %s: %s", a.Client, j.when(a.Asked), f))
 		}
-		if len(a.Live) > 0 && !slices.ContainsFunc(about[a.VIN], func(at time.Time) bool { return at.After(a.Asked) && at.Before(a.Done) }) {
+		if a.Live && !slices.ContainsFunc(about[a.VIN], func(at time.Time) bool { return at.After(a.Asked) && at.Before(a.Done) }) {
 			v.Broken = append(v.Broken, fmt.Sprintf("%s at %s: a live answer about %s, and NHTSA was not asked", a.Client, j.when(a.Asked), a.VIN))
 		}
 		for _, code := range a.Codes {

@@ -23,7 +23,7 @@ type Told struct {
 	Instance    int
 
 	Decodes  int
-	Live     []string      // the VINs that it says NHTSA was asked about, for this very request
+	Live     bool          // it says that NHTSA was asked for this very request
 	Codes    []string      // of its refusals
 	InLine   time.Duration // as it says, before its call or its refusal
 	Upstream time.Duration
@@ -119,8 +119,7 @@ func (t *Told) decoded(vin string, body []byte, row func(string) (map[string]str
 	t.InLine = max(t.InLine, time.Duration(b.Provenance.WaitedMs)*time.Millisecond)
 	t.Upstream = max(t.Upstream, time.Duration(b.Provenance.UpstreamMs)*time.Millisecond)
 	if b.Provenance.Source == "nhtsa" && !b.Provenance.Shared {
-		t.Spent = true
-		t.Live = append(t.Live, vin)
+		t.Spent, t.Live = true, true
 	}
 	data, err := row(vin)
 	switch {
@@ -167,11 +166,12 @@ func (t *Told) refused(status int, body []byte, header func(after int64) bool) s
 		RetryAfterSeconds int64
 	}
 	_ = json.Unmarshal(body, &p)
-	if !slices.Contains(refusals[status], p.Code) || p.Detail == "" || p.WaitedMs == nil {
+	known := slices.Index(refusals[status], p.Code)
+	if known < 0 || p.Detail == "" || p.WaitedMs == nil {
 		return "a refusal with a strange code, without a sentence, or without its wait"
 	}
 	t.InLine = max(t.InLine, time.Duration(*p.WaitedMs)*time.Millisecond)
-	t.Codes = append(t.Codes, p.Code)
+	t.Codes = append(t.Codes, refusals[status][known]) // and not the answer's own text
 	if !slices.Contains(beforeTheGate, p.Code) || strings.HasPrefix(p.Detail, "The place for this call to NHTSA came, but too late") {
 		t.Spent = true
 	}
