@@ -20,9 +20,9 @@ type Lease struct {
 	ID      string
 	Of      Holder
 	Batch   bool
-	Granted time.Time
+	Granted time.Time   // at the earliest
 	End     gate.Millis // by the clock of whoever took it
-	Gone    time.Time   // zero: still there
+	Gone    time.Time   // at the latest; zero: still there
 	Expired bool        // gone with somebody else's admission
 }
 
@@ -104,7 +104,7 @@ func (b *Book) Add(w Write) {
 			b.find("P7", w.At, "lease %s was granted twice", id)
 		}
 		b.granted[id] = true
-		b.held[id] = &Lease{ID: id, Of: b.holder(id), Batch: batch[id], Granted: w.At, End: end}
+		b.held[id] = &Lease{ID: id, Of: b.holder(id), Batch: batch[id], Granted: w.Sent, End: end}
 		b.Leases = append(b.Leases, b.held[id])
 	}
 	b.once(w, fresh)
@@ -114,7 +114,7 @@ func (b *Book) Add(w Write) {
 		}
 		delete(b.held, id)
 		l.Gone, l.Expired = w.At, len(fresh) > 0
-		if early := l.End.Time().Sub(w.At); l.Expired && early > 10*time.Millisecond {
+		if early := l.End.Time().Sub(w.Sent); l.Expired && early > 10*time.Millisecond {
 			b.find("P6", w.At, "lease %s was given to somebody else %v before its end", id, early)
 		}
 	}

@@ -67,6 +67,7 @@ type Answer struct {
 
 // Write is one write that the store applied to the gate's item.
 type Write struct {
+	Sent  time.Time  // to the store. Who reads may have seen it from then on
 	At    time.Time  // when the proxy had the store's answer
 	Lost  bool       // the answer was dropped
 	Names []string   // what the request names: ids are among them

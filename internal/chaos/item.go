@@ -28,7 +28,7 @@ func writes(seen []Applied) ([]Write, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, Write{At: a.At, Lost: a.Lost, Names: names, State: state})
+		out = append(out, Write{Sent: a.Sent, At: a.At, Lost: a.Lost, Names: names, State: state})
 	}
 	return out, nil
 }

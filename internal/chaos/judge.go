@@ -689,7 +689,7 @@ func (j *judge) honest() Verdict {
 		for _, f := range a.Faults {
 			v.Broken = append(v.Broken, fmt.Sprintf("%s at %s: %s", a.Client, j.when(a.Asked), f))
 		}
-		if a.Live && !slices.ContainsFunc(about[a.VIN], func(at time.Time) bool { return at.After(a.Asked) && at.Before(a.Done) }) {
+		if a.Live && !a.Batch && !slices.ContainsFunc(about[a.VIN], func(at time.Time) bool { return at.After(a.Asked) && at.Before(a.Done) }) {
 			v.Broken = append(v.Broken, fmt.Sprintf("%s at %s: a live answer about %s, and NHTSA was not asked", a.Client, j.when(a.Asked), a.VIN))
 		}
 		for _, code := range a.Codes {

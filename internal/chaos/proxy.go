@@ -33,7 +33,7 @@ type Proxy struct {
 
 // Applied is one watched call that the store applied.
 type Applied struct {
-	At       time.Time
+	Sent, At time.Time // to the store, and when its answer was there: it was applied in between
 	Lost     bool
 	Request  []byte
 	Response []byte
@@ -119,6 +119,7 @@ func (p *Proxy) forward(r *http.Request, body []byte, watched, lost bool) (int, 
 	}
 	req.Header = r.Header.Clone()
 	req.Host = r.Host
+	sent := time.Now()
 	res, err := p.client.Do(req)
 	if err != nil {
 		return 0, nil, nil, err
@@ -130,7 +131,7 @@ func (p *Proxy) forward(r *http.Request, body []byte, watched, lost bool) (int, 
 	}
 	if watched && res.StatusCode == http.StatusOK {
 		p.mu.Lock()
-		p.seen = append(p.seen, Applied{At: time.Now(), Lost: lost, Request: body, Response: answer})
+		p.seen = append(p.seen, Applied{Sent: sent, At: time.Now(), Lost: lost, Request: body, Response: answer})
 		p.mu.Unlock()
 	}
 	return res.StatusCode, res.Header, answer, nil
