@@ -21,6 +21,7 @@ import (
 	vegeta "github.com/tsenart/vegeta/v12/lib"
 
 	"vingate/internal/chaos"
+	"vingate/internal/decode"
 	"vingate/internal/devstack"
 	"vingate/internal/locallambda"
 	"vingate/internal/standin"
@@ -247,7 +248,7 @@ func (b *bench) path(ctx context.Context) ([]Figure, error) {
 }
 
 // inLine are the codes of those who are refused after they stood in line, for a place or for one of their own. Every other refusal is told at once.
-var inLine = []string{"DECODE_WAIT_TIMEOUT", "BULKHEAD_TIMEOUT"}
+var inLine = []decode.Code{decode.WaitTimeout, decode.BulkheadTimeout}
 
 // flood is ten times the budget.
 func (b *bench) flood(ctx context.Context) ([]Figure, error) {
@@ -281,7 +282,7 @@ func (b *bench) flood(ctx context.Context) ([]Figure, error) {
 		if r.Timestamp.Before(from) {
 			continue
 		}
-		var problem struct{ Code string }
+		var problem struct{ Code decode.Code }
 		_ = json.Unmarshal(r.Body, &problem)
 		codes[fmt.Sprint(r.Code, " ", problem.Code)]++
 		offered++

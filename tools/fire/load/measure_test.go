@@ -2,6 +2,9 @@ package main
 
 import (
 	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -38,6 +41,42 @@ func TestPercentiles(t *testing.T) {
 	}
 	if percentile(nil, 50) != 0 {
 		t.Error("of nothing")
+	}
+}
+
+func TestProcessorTimeIsToldByName(t *testing.T) {
+	if _, err := os.Stat("/proc/self/stat"); err != nil {
+		t.Skip("this system does not tell it")
+	}
+	child := exec.CommandContext(t.Context(), "sleep", "60")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = child.Process.Kill(); _ = child.Wait() }()
+	self := filepath.Base(os.Args[0])
+	all := used()
+	for _, name := range []string{"sleep", self[:min(len(self), 15)]} { // the kernel keeps 15 characters
+		if _, ok := all[name]; !ok {
+			t.Errorf("nothing is told of %s: %v", name, all)
+		}
+	}
+	if len(all) != 2 {
+		t.Errorf("others are told of: %v", all)
+	}
+}
+
+func TestBothAreAskedInTurns(t *testing.T) {
+	next := inTurns("a", "b")
+	asked := map[string]int{}
+	for range 10 {
+		var target vegeta.Target
+		if err := next(&target); err != nil || target.Header.Get("Accept-Encoding") != "gzip" {
+			t.Error(err, target.Header)
+		}
+		asked[target.URL]++
+	}
+	if asked["a"] != 5 || asked["b"] != 5 {
+		t.Error(asked)
 	}
 }
 
