@@ -14,7 +14,7 @@ func (s *State) line(now Millis, passed map[string]bool) []string {
 	switch {
 	case len(s.Tickets) == 0:
 		return nil
-	case s.settled(now) && len(passed) == 0 && now >= s.known.turned:
+	case s.settled(now) && len(passed) == 0 && now >= s.known.lineupOf(s).turned:
 		if s.known.line == nil {
 			s.known.line = s.lineWith(nil, now, nil, nil)
 		}
@@ -28,6 +28,7 @@ type lineup struct {
 	places  []linePlace
 	flows   []lineFlow
 	waiters []lineWaiter // by flow, within it by arrival
+	turned  Millis       // when the last turn was set: from then on the line is always the same
 }
 
 type linePlace struct {
@@ -54,10 +55,10 @@ const fewInLine = 16 // stand on the stack
 // lineWith is the line as it would be once somebody had joined: that of the state that the write leaves, without making it. The tickets that
 // the write drops are expired, and stand in no line. It is written into line, which is empty.
 func (s *State) lineWith(joins *Enqueue, now Millis, passed map[string]bool, line []string) []string {
-	l := lineup{make([]linePlace, 0, fewInLine), make([]lineFlow, 0, fewInLine), make([]lineWaiter, 0, fewInLine)}
+	l := lineup{places: make([]linePlace, 0, fewInLine), flows: make([]lineFlow, 0, fewInLine), waiters: make([]lineWaiter, 0, fewInLine)}
 	if s.settled(now) && len(passed) == 0 && (joins == nil || !s.has(joins.ID)) {
 		known := s.known.lineupOf(s)
-		l = lineup{append(l.places, known.places...), append(l.flows, known.flows...), append(l.waiters, known.waiters...)}
+		l.places, l.flows, l.waiters = append(l.places, known.places...), append(l.flows, known.flows...), append(l.waiters, known.waiters...)
 		if joins != nil {
 			l = l.join(s, joins)
 		}
@@ -224,7 +225,6 @@ func (l lineup) join(s *State, w *Enqueue) lineup {
 // known is what is remembered of a state that nobody changes any more.
 type known struct {
 	over   Millis // until then none of its leases and tickets is over
-	turned Millis // when the last turn was set: from then on the line is always the same
 	bucket gcra.Bucket
 	lineup *lineup
 	line   []string
@@ -241,12 +241,12 @@ func (s State) Lasting() State {
 	for _, t := range s.Tickets {
 		k.over = min(k.over, t.Deadline+skew)
 	}
-	for _, t := range s.Flows {
-		k.turned = max(k.turned, t.Since)
-	}
 	s.known = &k
 	return s
 }
+
+// Lasts is how long nothing is over in a lasting state.
+func (s State) Lasts() Micros { return Micros(s.known.over) * 1000 }
 
 // settled says that it is known that nothing in the state is over.
 func (s *State) settled(now Millis) bool { return s.known != nil && now <= s.known.over }
@@ -262,7 +262,10 @@ func (s *State) has(id string) bool {
 func (k *known) lineupOf(s *State) *lineup {
 	if k.lineup == nil {
 		n := len(s.Tickets)
-		l := s.lineup(lineup{make([]linePlace, 0, len(s.Places)), make([]lineFlow, 0, n), make([]lineWaiter, 0, n)}, nil, k.over, nil)
+		l := s.lineup(lineup{places: make([]linePlace, 0, len(s.Places)), flows: make([]lineFlow, 0, n), waiters: make([]lineWaiter, 0, n)}, nil, k.over, nil)
+		for i := range l.flows {
+			l.turned = max(l.turned, l.flows[i].turn.Since)
+		}
 		k.lineup = &l
 	}
 	return k.lineup

@@ -72,7 +72,8 @@ func (s *sim) begin(r *request) {
 		in := &s.instances[r.in]
 		if at, there := in.memory.fetched(r.vin); there && s.usable(at) && (!s.isStale(at) || in.hushed[r.vin] > s.clock(r)) {
 			r.outcome, r.stale = FromMemory, s.isStale(at)
-			s.after(r, s.Work, ends)
+			s.seq++
+			s.shown.push(event{at: s.now + micros(s.Work), seq: s.seq, who: r.index, do: ends})
 			return
 		}
 		if s.local != nil {

@@ -42,6 +42,8 @@ type mine struct {
 type book struct {
 	length gate.Micros // of a span
 	spans  []span
+	on     int         // the span that is on
+	next   gate.Micros // when the next one begins
 	routes [2]tally
 	stream []tally
 	own    []mine
@@ -66,7 +68,7 @@ type book struct {
 
 func newBook(s *sim) *book {
 	length := max(1, micros(s.For)/spans)
-	return &book{length: length, spans: make([]span, spans+1), stream: make([]tally, len(s.Streams)), start: s.start, lineFrom: s.start}
+	return &book{length: length, spans: make([]span, spans+1), stream: make([]tally, len(s.Streams)), start: s.start, next: s.start + length, lineFrom: s.start}
 }
 
 func (b *book) tenants(s *sim) {
@@ -77,9 +79,13 @@ func (b *book) tenants(s *sim) {
 	s.liveFrom = s.start
 }
 
-// span of a time; what goes on after the last request came belongs to the last.
+// span of a time, which never goes back; what goes on after the last request came belongs to the last.
 func (b *book) span(now gate.Micros) *span {
-	return &b.spans[min(spans-1, max(0, int((now-b.start)/b.length)))]
+	for now >= b.next && b.on < spans-1 {
+		b.on++
+		b.next += b.length
+	}
+	return &b.spans[b.on]
 }
 
 func (b *book) offered(*sim, *request) { b.offer++ }

@@ -238,6 +238,7 @@ type sim struct {
 	start  gate.Micros
 	end    gate.Micros
 	events agenda
+	shown  queue // of answers from memory
 	seq    uint64
 
 	chunks    [][]request
@@ -279,19 +280,32 @@ func Run(ctx context.Context, m Setup) (*Report, error) {
 // run lets happen what happens until nothing is left.
 func (s *sim) run(ctx context.Context) error {
 	const look = 1 << 16 // events between two looks at ctx: some hundredths of a second
-	for n := 1; len(s.events) > 0; n++ {
+	for n := 1; s.step(); n++ {
 		if n%look == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
-		e := s.events.pop()
-		s.now = e.at
-		if e.do == arrives {
-			s.arrive(&s.sources[e.who], e.who)
-			continue
-		}
-		s.do(e.do, s.request(e.who))
 	}
 	return nil
+}
+
+// step lets the next event happen; false: there is none.
+func (s *sim) step() bool {
+	e, waits := s.shown.first()
+	switch {
+	case waits && (len(s.events) == 0 || e.before(s.events[0])):
+		s.shown.head++
+	case len(s.events) == 0:
+		return false
+	default:
+		e = s.events.pop()
+	}
+	s.now = e.at
+	if e.do == arrives {
+		s.arrive(&s.sources[e.who], e.who)
+	} else {
+		s.do(e.do, s.request(e.who))
+	}
+	return true
 }
 
 func newSim(m Setup) *sim {

@@ -60,3 +60,23 @@ func (a *agenda) pop() event {
 	h[i] = last
 	return first
 }
+
+// queue is for events that all come after the same time: they need no heap.
+type queue struct {
+	events []event
+	head   int
+}
+
+func (q *queue) push(e event) {
+	if q.head == len(q.events) || q.head > 4096 { // what is over makes room
+		q.events, q.head = q.events[:copy(q.events, q.events[q.head:])], 0
+	}
+	q.events = append(q.events, e)
+}
+
+func (q *queue) first() (event, bool) {
+	if q.head == len(q.events) {
+		return event{}, false
+	}
+	return q.events[q.head], true
+}

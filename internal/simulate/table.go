@@ -10,10 +10,9 @@ import (
 
 // version is the gate item between two writes. It never changes, so that views of it can be kept.
 type version struct {
-	at     gate.Micros
-	s      gate.State
-	units  float64     // of a write that leaves it
-	expiry gate.Micros // see until
+	at    gate.Micros
+	s     gate.State
+	units float64 // of a write that leaves it
 
 	// What the core says about it, for callers of whom it has nothing: see plan and send.
 	refusals []knownRefusal
@@ -84,7 +83,7 @@ func (g *item) asOf(t gate.Micros) *version {
 }
 
 func (g *item) put(now gate.Micros, s gate.State) {
-	v := &version{at: now, s: s.Lasting(), units: 1, expiry: unknown}
+	v := &version{at: now, s: s.Lasting(), units: 1}
 	if len(s.Leases)+len(s.Tickets) > fewIDs {
 		v.units = units(size(&s, g.knobs))
 	}
@@ -96,22 +95,8 @@ func (g *item) put(now gate.Micros, s gate.State) {
 // fewIDs leases and tickets, each with a place and a flow of its own, are far from one unit.
 const fewIDs = 8
 
-const unknown = -1
-
 // until is when the first of its leases and tickets ends for anybody.
-func (v *version) until() gate.Micros {
-	if v.expiry == unknown {
-		v.expiry = 1 << 62
-		skew := micros(v.s.Knobs.SkewBound)
-		for _, end := range v.s.Leases {
-			v.expiry = min(v.expiry, gate.Micros(end)*1000+skew)
-		}
-		for _, t := range v.s.Tickets {
-			v.expiry = min(v.expiry, gate.Micros(t.Deadline)*1000+skew)
-		}
-	}
-	return v.expiry
-}
+func (v *version) until() gate.Micros { return v.s.Lasts() }
 
 // commit is a conditional write: it was applied, or its condition failed. Either way v is the item it left.
 func (g *item) commit(now gate.Micros, w gate.Write) (ok bool, cost float64, v *version) {

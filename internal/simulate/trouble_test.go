@@ -71,13 +71,7 @@ func TestA429StopsEverybodyCutsOnceAndIsOver(t *testing.T) {
 	m.Troubles = []Trouble{{Kind: Says429, At: 2 * time.Minute, For: 10 * time.Second, RetryAfter: 45 * time.Second}}
 	s := newSim(m)
 	var starts []float64 // seconds
-	for calls := 0; len(s.events) > 0; {
-		e := s.events.pop()
-		if s.now = e.at; e.do == arrives {
-			s.arrive(&s.sources[e.who], e.who)
-		} else {
-			s.do(e.do, s.request(e.who))
-		}
+	for calls := 0; s.step(); {
 		if s.book.calls_ > calls {
 			calls = s.book.calls_
 			starts = append(starts, float64(s.now-s.start)/1e6)
