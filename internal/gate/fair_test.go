@@ -39,13 +39,15 @@ func newWard(t *testing.T, slots int, rate float64) *ward {
 
 func tenantKey(name string) Key { return Key{Interactive, name} }
 
-// queue puts n tickets of a tenant into the line, however many it has already; it returns their ids.
+// queue puts n tickets of a tenant into the line, however many it has already; it returns their ids. The turn they get is the one that the
+// gate's own write gives.
 func (w *ward) queue(tenant string, n, weight int) []string {
 	w.Helper()
 	var ids []string
 	for range n {
 		w.n++
 		id := fmt.Sprintf("%-5.5s%04d", tenant, w.n)
+		own := w.joined(id, Request{ID: id, Key: tenantKey(tenant), Weight: weight, Patience: 1e7 * time.Millisecond})
 		w.state = queued(w.state, id, tenantKey(tenant))
 		t := w.state.Tickets[id]
 		t.Arrival, t.Deadline, t.Weight = w.now.Millis(), w.now.Millis()+1e7, weight
@@ -53,10 +55,29 @@ func (w *ward) queue(tenant string, n, weight int) []string {
 			turn.Tag, turn.Since = w.state.VirtualTime+t.advance(), w.now.Millis()
 			w.state.Flows[flowOf(id)] = turn
 		}
+		if turn := w.state.Flows[flowOf(id)]; own != nil && *own != turn {
+			w.Fatalf("%s gets the turn %+v, and not %+v", id, *own, turn)
+		}
 		w.state.Tickets[id] = t
 		ids = append(ids, id)
 	}
 	return ids
+}
+
+// joined is the turn of its flow that the gate's own write leaves, in a line that has room for all; nil where it would drop tickets besides.
+func (w *ward) joined(id string, r Request) *Turn {
+	w.Helper()
+	roomy := w.state
+	roomy.Knobs.MaxQueued = 10_000
+	write, refusal := roomy.planEnqueue(w.now, r, r.Key.Place(), 10_000, Refusal{})
+	if refusal != nil {
+		w.Fatalf("%s may not wait: %+v", id, *refusal)
+	}
+	if len(write.Drops.Tickets) > 0 {
+		return nil
+	}
+	turn := write.Apply(w.state).Flows[flowOf(id)]
+	return &turn
 }
 
 func (w *ward) cancel(ids []string) {
