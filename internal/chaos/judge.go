@@ -621,7 +621,8 @@ func (j *judge) cut(from, until time.Time) bool {
 }
 
 // once is P7: each call has a lease of its own, each lease one token (the book counts them), and nobody more leases than requests that may have taken
-// one: a live answer, one that failed behind the gate, or one of which nobody knows. Whoever was sent away at the gate has taken none.
+// one: a live answer, one that failed behind the gate, or one of which nobody knows, since the store was in trouble or the machine may have let an attempt
+// run out that was applied after all. Whoever else was sent away at the gate has taken none.
 func (j *judge) once() Verdict {
 	v := Verdict{Promise: "P7", What: "a call, a lease, a token", Seen: len(j.e.Calls) + len(j.e.Book.Leases)}
 	j.breaches(&v)
@@ -641,8 +642,9 @@ func (j *judge) once() Verdict {
 	}
 	sure := 0
 	for _, a := range j.e.Answers {
+		_, kept := j.kept(a.Asked, a.Done)
 		switch {
-		case a.Spent, a.Done.Sub(a.Asked) > j.e.Deadline-own, // its own time was over, not that of its flight
+		case a.Spent, kept, a.Done.Sub(a.Asked) > j.e.Deadline-own, // its own time was over, not that of its flight
 			slices.ContainsFunc(j.e.Troubled, func(s Span) bool { return s.overlaps(a.Asked, a.Done) }): // what it could not write it could not give back
 			may[flow(a.VIN)]++
 		default:
