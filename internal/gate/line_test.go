@@ -176,8 +176,7 @@ func TestProperty_ALastingStateAnswersTheSame(t *testing.T) {
 		w := aCrowd(t, r)
 		w.state.TAT = w.now + Micros(rapid.Int64Range(-5e6, 5e6).Draw(r, "tat"))
 		lasting := w.state.Lasting()
-		var tickets []string
-		tickets = append(slices.Sorted(maps.Keys(w.state.Tickets)), "B    9999")
+		tickets := append(slices.Sorted(maps.Keys(w.state.Tickets)), "B    9999")
 		for range 4 {
 			span := rapid.SampledFrom([]int64{3e3, 2e6}).Draw(r, "span")
 			now := w.now + Micros(rapid.Int64Range(-span, span).Draw(r, "now"))
