@@ -83,14 +83,14 @@ var panels = []panel{
 
 // Write draws the samples into a file.
 func Write(path string, samples []chaos.Sample) error {
-	const width, height = 24 * vg.Centimeter, 6 * vg.Centimeter
+	const width, height, legend = 24 * vg.Centimeter, 6 * vg.Centimeter, 4 * vg.Centimeter
 	canvas := vgsvg.New(width, height*vg.Length(len(panels)))
 	whole := draw.New(canvas)
 	tiles := draw.Tiles{Rows: len(panels), Cols: 1, PadY: 3 * vg.Millimeter, PadRight: 3 * vg.Millimeter}
 	for row, p := range panels {
 		drawn := plot.New()
 		drawn.Title.Text, drawn.X.Label.Text = p.title, "minutes"
-		drawn.Legend.Top = true
+		drawn.Legend.Top, drawn.Legend.Left, drawn.Legend.Padding = true, true, vg.Millimeter
 		drawn.Y.Min = 0
 		drawn.Add(plotter.NewGrid())
 		for n, l := range p.lines {
@@ -109,7 +109,11 @@ func Write(path string, samples []chaos.Sample) error {
 			drawn.Add(curve)
 			drawn.Legend.Add(l.name, curve)
 		}
-		drawn.Draw(tiles.At(whole, 0, row))
+		// The names stand beside the lines, not on them.
+		names, tile := drawn.Legend, tiles.At(whole, 0, row)
+		drawn.Legend = plot.NewLegend()
+		drawn.Draw(draw.Crop(tile, 0, -legend, 0, 0))
+		names.Draw(draw.Crop(tile, width-legend, 0, 0, 0))
 	}
 	f, err := os.Create(path)
 	if err != nil {
