@@ -25,8 +25,9 @@ func doubled(first, longest time.Duration, n int) time.Duration {
 
 // PlanRelease is the write that gives a lease back with what its call taught.
 //
-// Throttled: the gate is held as long as NHTSA asks, and the limit is halved, once per cooldown, so that fifty instances
-// that hear the same 429 cut once. The cooldown is the lease time: every call admitted before the cut is over by then.
+// Throttled: the gate is held as long as NHTSA asks, and the limit is halved, and not again until the cooldown is over, so that fifty instances
+// that hear the same 429 cut once. The cooldown is the lease time: every call admitted before the cut is over by then. Nor does the limit grow
+// before, so a 429 after it has grown is news, however soon.
 // Failed: five in a row hold the gate and leave one slot. The one call that may start afterwards is the probe: if it fails
 // the pause doubles, if it succeeds the limit grows again, by one per cooldown.
 // A success counts as recovery only outside a hold and after the cooldown: one from before the cut proves nothing.
@@ -60,7 +61,7 @@ func (s State) PlanRelease(now Micros, l *Lease, o Outcome) Free {
 			pause = doubled(PauseThrottled, longestThrottled, episode)
 		}
 		w.hold(s, now, pause, HoldThrottled)
-		if cooled {
+		if cooled || s.Episodes == 0 {
 			turn(max(1, s.Limit/2))
 			w.Episodes = s.Episodes + 1
 		}

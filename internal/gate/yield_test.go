@@ -85,6 +85,24 @@ func TestTheLimitGrowsByOnePerCooldown(t *testing.T) {
 	}
 }
 
+// Every episode cuts: also one that begins while the limit has only just grown again.
+func TestA429SoonAfterTheLimitHasGrownCutsItAgain(t *testing.T) {
+	k := perfectClocks()
+	k.MaxInFlight = 8
+	s := ends(t, fresh(k), noon, Outcome{Kind: Throttled, RetryAfter: time.Second}, 3)
+	s = ends(t, s, after(k.LeaseTTL), Outcome{Kind: Succeeded}, 1)
+	if s.Limit != 5 {
+		t.Fatalf("it has not grown: %+v", s)
+	}
+	s = ends(t, s, after(k.LeaseTTL+time.Second), Outcome{Kind: Throttled, RetryAfter: time.Second}, 3)
+	if s.Limit != 2 || s.Episodes != 1 {
+		t.Errorf("%+v", s)
+	}
+	if s = ends(t, s, after(k.LeaseTTL+3*time.Second), Outcome{Kind: Throttled, RetryAfter: time.Second}, 3); s.Limit != 2 || s.Episodes != 1 {
+		t.Errorf("the same episode cut again: %+v", s)
+	}
+}
+
 func TestASuccessFromBeforeThe429ProvesNothing(t *testing.T) {
 	s := ends(t, fresh(perfectClocks()), noon, Outcome{Kind: Throttled, RetryAfter: time.Minute}, 1)
 	for _, at := range []time.Duration{0, time.Second, 59 * time.Second} {
