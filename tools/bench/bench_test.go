@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"vingate/internal/devstack"
+	"vingate/internal/gate"
 	"vingate/internal/load"
 	"vingate/internal/meter"
 	"vingate/internal/tables"
+	"vingate/internal/virtual"
 )
 
 // What is compared must be comparable: every variant serves the same calls, keeps the budget and meets no error. The counts are taken in
@@ -37,7 +39,7 @@ func TestEveryVariantKeepsTheSameBudget(t *testing.T) {
 		}
 		got := map[string]row{}
 		for _, variant := range variants {
-			bubble(t)(func() {
+			virtual.Time(t, gate.Epoch.Add(time.Hour))(func() {
 				r, err := bench{api: desk, table: coordination, span: 2 * time.Second, seed: 1}.run(context.Background(), s, variant)
 				if err != nil {
 					t.Error(err)
@@ -145,7 +147,7 @@ func TestTheShortTableSetsTheVariantsSideBySide(t *testing.T) {
 // The whole of it once, as make bench-gate does it, in virtual time.
 func TestARunPrintsALineForEachVariant(t *testing.T) {
 	var out, errs bytes.Buffer
-	if code := run(t.Context(), []string{"--scenario", "light", "--for", "1s"}, &out, &errs, bubble(t)); code != 0 {
+	if code := run(t.Context(), []string{"--scenario", "light", "--for", "1s"}, &out, &errs, virtual.Time(t, gate.Epoch.Add(time.Hour))); code != 0 {
 		t.Fatalf("%d, %q", code, &errs)
 	}
 	var got []string
@@ -188,7 +190,7 @@ func TestAFormerRunIsShownAsATable(t *testing.T) {
 func TestWrongArgumentsAreToldAndStartNothing(t *testing.T) {
 	for _, args := range [][]string{{"--scenario", "storm"}, {"--variant", "redis"}, {"--for", "1ms"}, {"--nonsense"}, {"more"}} {
 		var out, errs bytes.Buffer
-		if code := run(t.Context(), args, &out, &errs, bubble(t)); code != 2 || errs.Len() == 0 || out.Len() > 0 {
+		if code := run(t.Context(), args, &out, &errs, virtual.Time(t, gate.Epoch.Add(time.Hour))); code != 2 || errs.Len() == 0 || out.Len() > 0 {
 			t.Errorf("%v: %d, %q, %q", args, code, &out, &errs)
 		}
 	}

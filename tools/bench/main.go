@@ -17,8 +17,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -30,33 +28,11 @@ import (
 	"vingate/internal/gate"
 	"vingate/internal/meter"
 	"vingate/internal/tables"
+	"vingate/internal/virtual"
 )
 
-func main() {
-	args, stdout := os.Args[1:], os.Stdout
-	// Virtual time is to be had in a test only, so this is one. That it passed is not worth a word.
-	silence, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	if err != nil {
-		_, _ = fmt.Fprintf(os.Stderr, "bench: %v\n", err)
-		os.Exit(1)
-	}
-	os.Args, os.Stdout = os.Args[:1], silence
-	testing.Main(func(string, string) (bool, error) { return true, nil }, []testing.InternalTest{{Name: "bench", F: func(t *testing.T) {
-		if code := run(context.Background(), args, stdout, os.Stderr, bubble(t)); code != 0 {
-			os.Exit(code)
-		}
-	}}}, nil, nil)
-}
-
-// bubble is virtual time.
-func bubble(t *testing.T) func(func()) {
-	return func(f func()) {
-		synctest.Test(t, func(*testing.T) {
-			time.Sleep(time.Until(gate.Epoch.Add(time.Hour))) // its clock begins before the gate's
-			f()
-		})
-	}
-}
+// Its clock begins after the gate's.
+func main() { virtual.Main("bench", gate.Epoch.Add(time.Hour), run) }
 
 // run is main with everything handed in.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer, virtual func(func())) int {

@@ -15,9 +15,9 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"testing"
-	"testing/synctest"
 	"time"
+
+	"vingate/internal/virtual"
 )
 
 func main() {
@@ -28,24 +28,7 @@ func main() {
 		}
 		return
 	}
-	args, stdout := os.Args[1:], os.Stdout
-	// Virtual time is to be had in a test only, so this is one. That it passed is not worth a word.
-	silence, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
-	if err != nil {
-		_, _ = fmt.Fprintf(os.Stderr, "peers: %v\n", err)
-		os.Exit(1)
-	}
-	os.Args, os.Stdout = os.Args[:1], silence
-	testing.Main(func(string, string) (bool, error) { return true, nil }, []testing.InternalTest{{Name: "peers", F: func(t *testing.T) {
-		if code := run(context.Background(), args, stdout, os.Stderr, bubble(t)); code != 0 {
-			os.Exit(code)
-		}
-	}}}, nil, nil)
-}
-
-// bubble is virtual time.
-func bubble(t *testing.T) func(func()) {
-	return func(f func()) { synctest.Test(t, func(*testing.T) { f() }) }
+	virtual.Main("peers", time.Time{}, run)
 }
 
 // runInstance is one instance of a limiter that is written in Go.

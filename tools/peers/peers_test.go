@@ -16,6 +16,7 @@ import (
 	"vingate/internal/gate/dynamo"
 	"vingate/internal/load"
 	"vingate/internal/tables"
+	"vingate/internal/virtual"
 )
 
 // The test's own binary is an instance, as the program is.
@@ -45,7 +46,7 @@ func measured(t *testing.T, m model) row {
 		t.Fatal(err)
 	}
 	var r row
-	bubble(t)(func() {
+	virtual.Time(t, time.Time{})(func() {
 		for _, step := range phases {
 			if err := step.run(l, context.Background(), &r); err != nil {
 				t.Errorf("%s: %v", step.name, err)
@@ -266,7 +267,7 @@ func TestKnobsOfTheComparisonAreOnesTheGateTakes(t *testing.T) {
 
 func TestARunPrintsALineAndATable(t *testing.T) {
 	var out, errs bytes.Buffer
-	if code := run(t.Context(), []string{"--peer", "a share"}, &out, &errs, bubble(t)); code != 0 {
+	if code := run(t.Context(), []string{"--peer", "a share"}, &out, &errs, virtual.Time(t, time.Time{})); code != 0 {
 		t.Fatalf("%d, %q", code, &errs)
 	}
 	var r row
@@ -307,7 +308,7 @@ func TestTimesAreRatiosToTheFirst(t *testing.T) {
 func TestWrongArgumentsAreToldAndStartNothing(t *testing.T) {
 	for _, args := range [][]string{{"--peer", "nobody"}, {"--phase", "none"}, {"--nonsense"}, {"more"}} {
 		var out, errs bytes.Buffer
-		if code := run(t.Context(), args, &out, &errs, bubble(t)); code != 2 || errs.Len() == 0 || out.Len() > 0 {
+		if code := run(t.Context(), args, &out, &errs, virtual.Time(t, time.Time{})); code != 2 || errs.Len() == 0 || out.Len() > 0 {
 			t.Errorf("%v: %d, %q, %q", args, code, &out, &errs)
 		}
 	}
